@@ -12,7 +12,7 @@ from threespo.envs.base import Environment, Task
 from threespo.envs.parsing import parse_response
 
 FREE_TEXT = "<your query>"
-"""What stands in WebShop's list of actions where the agent writes words of its own."""
+"""The placeholder in WebShop's list of actions for the agent's own words."""
 
 
 @dataclass(frozen=True, slots=True)

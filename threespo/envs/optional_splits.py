@@ -37,6 +37,7 @@ def find_overlaps(contents: Mapping[str, Set[ContentT]]) -> Iterator[tuple[str, 
     for split, other in itertools.product(OPTIONAL_SPLITS, contents):
         if split not in contents or split == other:
             continue
+        # By content, not by id: data from people may ask for the same thing under two ids.
         shared = contents[split] & contents[other]
         if shared:
             yield split, other, sorted(shared)

@@ -31,6 +31,7 @@ def parse_response(response: str, fallback_length: int) -> ParsedAction:
         response: the model's whole turn: what it wrote, after a thought that its chat template has opened for it.
         fallback_length: characters of that end (``TextInterface.fallback_length``: 30 in ALFWorld, 20 in WebShop).
     """
+    # verl-agent lowers the whole response first, so tags of any case are found, and actions are sent in lower case.
     lowered = response.lower()
     start = lowered.find("<action>")
     end = lowered.find("</action>")
@@ -38,6 +39,7 @@ def parse_response(response: str, fallback_length: int) -> ParsedAction:
         return ParsedAction(lowered[-fallback_length:], False)
 
     action = lowered[start + len("<action>") : end].strip()
+    # The thought's tags and Chinese characters are looked for in the response as written, as verl-agent does.
     well_formed = _OPEN in response and _CLOSE in response and _CHINESE.search(response) is None
     return ParsedAction(action, well_formed)
 

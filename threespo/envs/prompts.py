@@ -41,6 +41,7 @@ def format_history(history: Sequence[tuple[str, str]], count: int) -> list[str]:
         history: all (observation, action) pairs, oldest first.
         count: how many lines.
     """
+    # The format of verl-agent's SimpleMemory, which its templates include.
     return [
         f"[Observation {number}: '{seen}', Action {number}: '{action}']"
         for number, (seen, action) in enumerate(history[-count:], start=len(history) - count + 1)

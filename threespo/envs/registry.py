@@ -2,8 +2,8 @@
 
 What an environment offers to others lies in modules of its folder whose names are fixed: ``spec`` (``SPEC``), ``prepare``
 (``prepare``, and ``contents`` where there is a panel), ``presentation`` (``PRESENTATION``). Each is imported when it is
-asked for, so whoever plays in one environment does not pay for the others, and a job's code has the environment that it
-plays in and no other.
+asked for: playing in one environment does not load the others, and the code that a job depends on is that of its own
+environment alone.
 """
 
 import functools
@@ -16,7 +16,7 @@ from threespo.envs.spec import Contents, EnvironmentSpec, Prepare, Presentation
 from threespo.errors import InputError
 
 ENVIRONMENTS = ("alfworld", "webshop")
-"""In the order of the paper's columns; each is the name of a folder beside this file."""
+"""In the order of the paper's columns; each is the name of a folder next to this file."""
 
 
 def environment_module(name: str, part: str) -> str:
@@ -61,6 +61,7 @@ def contents(name: str) -> Contents | None:
 
 def _module(name: str, part: str) -> Any:
     module = environment_module(name, part)
+    # A name comes from a study or a command line, so it is checked before it becomes part of an import.
     if not name.isidentifier() or importlib.util.find_spec(f"threespo.envs.{name}") is None:
         raise InputError(f"no environment {name!r}: no folder of that name in threespo/envs")
     return importlib.import_module(module)

@@ -62,7 +62,7 @@ class MethodDifference(Settings):
 
     learning_rate: LearningRate | None = None
     options: dict[str, Any] = Field(default={})
-    """Options beside those of the entry itself, or in their place."""
+    """Options that are added to those of the entry itself, or replace them."""
 
 
 class EnvironmentSettings(TaskSettings, EpisodeSettings):

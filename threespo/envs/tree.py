@@ -58,8 +58,10 @@ class TreeTask:
 
     def is_dead_end(self, node: Node) -> bool:
         """Return whether nothing leads on from ``node``."""
-        inner = 0 < len(node) < self.depth and node != self._way[: len(node)]
-        return inner and self._share("dead", node) < self.dead_ends
+        # The way to the first solution stays open, so every tree can be won.
+        is_inner = 0 < len(node) < self.depth
+        on_the_way = node == self._way[: len(node)]
+        return is_inner and not on_the_way and self._share("dead", node) < self.dead_ends
 
     def look(self, node: Node) -> str:
         """Return what ``node`` looks like."""

@@ -113,6 +113,7 @@ def audit(episodes: Sequence[LoggedEpisode], panel: Panel, split: str | None = N
             f"panel {panel.name!r}: no split {split!r}; there are: {', '.join(panel.splits)}"
         )
     tested = [split] if split else list(panel.tested)
+    # A log may hold training episodes as well; they are no results, but show which tested tasks were trained on.
     trained = [episode for episode in episodes if episode.split in HELD_OUT]
     judged = [
         episode for episode in episodes if episode.split not in HELD_OUT or episode.split in tested
@@ -179,14 +180,15 @@ def _find_wrong_tasks(
                 f"{number.missing} episodes of {number.split} are missing: {there}",
             )
 
-    held = [
+    training_episodes = [
         episode
         for episode in known
         if panel.split_of[episode.task] in HELD_OUT and panel.split_of[episode.task] not in tested
     ]
-    if held:
+    if training_episodes:
+        count = len(training_episodes)
         yield Finding(
-            "training_tasks", len(held), f"{len(held)} episodes are of tasks for training or calibration"
+            "training_tasks", count, f"{count} episodes are of tasks for training or calibration"
         )
     met = {
         episode.task for episode in trained if episode.known and panel.split_of[episode.task] in tested
@@ -208,7 +210,9 @@ def _find_wrong_tasks(
         if episode.split in panel.splits and episode.split != panel.split_of[episode.task]
     ]
     if wrong:
-        where = f"{wrong[0].task} in {wrong[0].split}, where the panel has it in {panel.split_of[wrong[0].task]}"
+        example_task = wrong[0].task
+        own_split = panel.split_of[example_task]
+        where = f"{example_task} in {wrong[0].split}, where the panel has it in {own_split}"
         text = f"{len(wrong)} episodes claim another split than the panel's, such as {where}"
         yield Finding("other_split", len(wrong), text)
 
@@ -271,7 +275,9 @@ def _wordings(judged: Sequence[LoggedEpisode], own: str) -> Iterator[Finding]:
     said = Counter(name for episode in judged for name in episode.wordings)
     forms = {"put": "put X in/on Y", "move": "move X to Y"}
     if len(said) > 1:
-        text = ", ".join(f"{count} episodes say '{forms[name]}'" for name, count in sorted(said.items()))
+        # ALFWorld's releases differ in this command; a policy trained on one wording loses steps on the other.
+        clauses = [f"{count} episodes say '{forms[name]}'" for name, count in sorted(said.items())]
+        text = ", ".join(clauses)
         yield Finding("mixed_wordings", min(said.values()), f"two wordings in one log: {text}")
     count = sum(number for name, number in said.items() if name != own)
     if count:
@@ -288,6 +294,8 @@ def _success_on_split(
     first: dict[tuple[str, str], bool] = {}
     for episode in episodes:
         if episode.known and episode.task in wanted:
+            # The first attempt counts: the best of several would be another measure. A purchase of anything ends a shop's
+            # episode, so a success with a score below 1 is none.
             first.setdefault(
                 (episode.task, episode.seed),
                 episode.success and (episode.score is None or episode.score >= 1),
@@ -299,6 +307,7 @@ def _success_on_split(
     for (task, _), won in first.items():
         by_task[task].append(won)
     seeds = {seed for _, seed in first}
+    # Equal weight for each task, however many of the seeds it was played with.
     means = [sum(found) / len(found) for found in by_task.values()]
     success, low, high = _wilson_interval(means)
     whole = len(wanted) * len(seeds)
@@ -319,17 +328,20 @@ def _success_on_split(
 
 
 def _wilson_interval(means: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean and the ends of Wilson's interval for the number of tasks that the spread between them stands for.
+    """Return the mean and the ends of Wilson's interval for an effective number of tasks, from the spread between them.
 
-    With one seed that is (almost) the number of tasks; several seeds of one task are not as many tasks.
+    With one seed that is (almost) the number of tasks. Several seeds of a task do not count as several tasks.
     """
     count = len(means)
     mean = sum(means) / count
-    spread = sum((value - mean) ** 2 for value in means) / max(1, count - 1) / count
+    # The squared standard error of the mean over tasks, which are the independent units; seeds of a task are not.
+    variance = sum((value - mean) ** 2 for value in means) / max(1, count - 1)
+    spread = variance / count
+    # The number of yes-or-no tasks whose mean would vary as much. Without any spread it is the number of tasks, so that an
+    # interval for 0 % or 100 % has a width.
     effective = mean * (1 - mean) / spread if spread > 0 else float(count)
     scale = 1 + _QUANTILE**2 / effective
     centre = (mean + _QUANTILE**2 / (2 * effective)) / scale
-    half = (
-        _QUANTILE / scale * math.sqrt(mean * (1 - mean) / effective + (_QUANTILE / (2 * effective)) ** 2)
-    )
+    root = math.sqrt(mean * (1 - mean) / effective + (_QUANTILE / (2 * effective)) ** 2)
+    half = _QUANTILE / scale * root
     return mean, max(0.0, centre - half), min(1.0, centre + half)

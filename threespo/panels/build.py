@@ -39,6 +39,7 @@ def real_games(folder: Path) -> Iterable[tuple[str, Any]]:
         out = Path(temporary) / "games"
         prepare_games(AlfworldTasks(source="path", path=folder), out)
         for split in BASE_SPLITS:
+            # The keys with which a study orders its splits (``threespo.envs.alfworld``): its first n games are the panel's.
             order = "calibration" if split in HELD_OUT else "choice"
             records = sorted(
                 sources.load_games(out, split), key=lambda record: derive(order, record.game_id)
@@ -71,7 +72,9 @@ def write(name: str, facts: Mapping[str, Any], tasks: Iterable[tuple[str, Any]])
     openings: dict[str, list[str]] = {}
     for split, task in tasks:
         splits.setdefault(split, []).append(f"{task.task_id} {content_hash(task)}")
-        if isinstance(task, Game) and (opening := find_opening(Alfworld().initial(task).observation)):
+        # Logs of games often name no game: the first observation then tells which one was played.
+        opening = find_opening(Alfworld().initial(task).observation) if isinstance(task, Game) else None
+        if opening:
             openings.setdefault(split, []).append(" ".join(opening))
     path = Path(__file__).parent / f"{name}.json"
     said = {"openings": openings} if openings else {}

@@ -1,5 +1,5 @@
-"""Commands of ``threespo`` about tasks and panels: ``audit``, and ``data ENVIRONMENT --to DIR`` beside the stage
-``data``."""
+"""Commands of ``threespo`` about tasks and panels: ``audit``, and the form
+``data ENVIRONMENT --to DIR`` of the stage ``data``."""
 
 import argparse
 import json
@@ -68,6 +68,7 @@ def add_commands(commands: Any, run_stage: Command) -> None:
 
 
 def _audit(parsed: argparse.Namespace) -> int:
+    # Imported here, so that other commands start without the readers of logs.
     from threespo.panels.audit import audit
     from threespo.panels.logs import read_log
     from threespo.panels.panel import load_panel
@@ -98,19 +99,18 @@ def _data(parsed: argparse.Namespace, run_stage: Command) -> int:
     values: dict[str, Any] = (
         _GENERATED.get(name, {}) if parsed.source is None else {"source": "path", "path": parsed.source}
     )
-    if (
-        parsed.source is not None
-        and spec.real is not None
-        and (lacks := spec.real.explain_missing(parsed.source))
-    ):
-        raise InputError(f"{parsed.source}: {lacks}; expected {spec.real.holds}")
+    if parsed.source is not None and spec.real is not None:
+        lacks = spec.real.explain_missing(parsed.source)
+        if lacks:
+            raise InputError(f"{parsed.source}: {lacks}; expected {spec.real.holds}")
     try:
         settings = spec.tasks.model_validate(
             values | ({"goal_kind": "human"} if parsed.human_goals else {})
         )
     except ValidationError as error:
         first = error.errors()[0]
-        raise InputError(f"data {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        field = ".".join(map(str, first["loc"]))
+        raise InputError(f"data {name}: {field}: {first['msg']}") from error
     prepare(spec.name)(settings, parsed.to)
     compare_prepared(name, settings, parsed.to)
     return 0

@@ -1,4 +1,4 @@
-"""Tasks of a folder beside those of a panel, by content: what is the panel's, missing, changed or extra."""
+"""Compares the tasks of a folder with those of a panel, by content: which are the panel's, missing, changed or extra."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,9 @@ class Comparison:
             "not of the panel": self.extra,
             "the panel's under another name": [f"{here} ({name})" for here, name in self.renamed],
         }
-        parts += [f"{len(found)} {kind}: {join_first(found)}" for kind, found in kinds.items() if found]
+        for kind, found in kinds.items():
+            if found:
+                parts.append(f"{len(found)} {kind}: {join_first(found)}")
         return "; ".join(parts)
 
     def values(self) -> dict[str, Any]:
@@ -91,6 +93,7 @@ def compare_with_panel(
         else:
             extra.append(name)
 
+    # A changed task counts as met under its name, so it is not reported as missing as well.
     met = same.union(changed, (name for _, name in renamed))
     missing = tuple(name for name in wanted if name not in met) if count is None else ()
     expected = len(wanted) if count is None else min(count, len(wanted))
@@ -113,6 +116,7 @@ def nearest_panel(environment: str, tasks: Mapping[str, str]) -> Panel | None:
         )
         for panel in panels
     }
+    # Names count too: data whose every goal was changed should still be compared with the panel that they come from.
     best = max(panels, key=lambda panel: shared[panel.name], default=None)
     return best if best and shared[best.name] else None
 

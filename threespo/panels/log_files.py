@@ -1,6 +1,6 @@
 """Files that logs come in: JSON lines, a JSON list, objects over several lines; UTF-8 or UTF-16; plain, ``.gz`` or ``.xz``.
 
-What is read is told by a file's first bytes, not by its name.
+A file's first bytes decide how it is read, not its name.
 """
 
 import io
@@ -52,11 +52,13 @@ def read_rows(path: Path) -> Iterator[Row]:
     Raises:
         InputError: if the file is missing, of another kind, damaged, or no JSON.
     """
-    number, line = 0, ""
+    number = 0
+    line = ""
     try:
         with _opened(path) as content:
             encoding = "utf-16" if content.peek(2)[:2] in _UTF_16 else "utf-8-sig"
-            for number, line in enumerate(text := io.TextIOWrapper(content, encoding=encoding), start=1):
+            text = io.TextIOWrapper(content, encoding=encoding)
+            for number, line in enumerate(text, start=1):
                 if not line.strip():
                     continue
                 try:
@@ -101,8 +103,9 @@ def _opened(path: Path) -> io.BufferedReader:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """Yield JSON values that stand one after the other, over any number of lines."""
-    decoder, position = json.JSONDecoder(), _after_blanks(text, 0)
+    """Yield JSON values that follow each other, over any number of lines."""
+    decoder = json.JSONDecoder()
+    position = _after_blanks(text, 0)
     while position < len(text):
         value, end = decoder.raw_decode(text, position)
         yield value

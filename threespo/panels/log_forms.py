@@ -1,6 +1,6 @@
 """Entries of logs in the forms of several programs, put into one: our own names of fields.
 
-A form is told by its fields. Forms that hold no episodes, or name no tasks, are each one error that names the form.
+A form is recognised by its fields. Forms that hold no episodes, or name no tasks, are each one error that names the form.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,7 @@ _HUMAN = ("human", "user", "env", "environment", "system")
 def episodes_in(row: Row) -> Iterator[Row]:
     """Yield the episodes of an entry, each with its fields in our own names.
 
-    Besides those, ``texts`` are what the agent was told, and ``responses`` what it said.
+    Besides those, ``texts`` are the agent's input, and ``responses`` its output.
 
     Raises:
         InputError: if the entry is no object, or of a form that is not read.
@@ -51,6 +51,7 @@ def episodes_in(row: Row) -> Iterator[Row]:
 
     for name in _INNER:
         if isinstance(value.get(name), dict):
+            # Fields of the entry itself win over equal ones inside.
             value = {**value[name], **value}
     for fits, translate in _FORMS:
         if fits <= value.keys():
@@ -99,8 +100,11 @@ def _framed(value: Fields) -> Iterator[tuple[str, Any]]:
         for name, one in value.items()
         if isinstance(one, list) and one and all(isinstance(x, dict) for x in one)
     ]
+    # A list of turns is the content of one episode, not a list of episodes.
     if len(lists) == 1 and lists[0] not in _TURNS:
-        yield from ((f"{lists[0]} {number}", one) for number, one in enumerate(value[lists[0]], start=1))
+        name = lists[0]
+        for number, one in enumerate(value[name], start=1):
+            yield f"{name} {number}", one
     elif all(isinstance(one, bool) for one in value.values()):
         yield from ((name, {"task": name, "success": won}) for name, won in value.items())
     elif all(isinstance(one, dict) and any(field in one for field in SUCCESS) for one in value.values()):
@@ -110,6 +114,7 @@ def _framed(value: Fields) -> Iterator[tuple[str, Any]]:
 def _unbatched(value: Fields, where: str) -> list[Fields]:
     """Return the episodes of an entry whose fields are lists with a value for each environment, as AlfredTWEnv has them."""
     named = next((name for name in (*TASK, *SUCCESS) if value.get(name)), None)
+    # AlfredTWEnv steps a batch of games, and logs a list for each field, even with one game.
     count = len(value[named]) if named and isinstance(value[named], list) else 1
     outcome = next((name for name in SUCCESS if name in value), None)
     if count > 1 and outcome and not (isinstance(value[outcome], list) and len(value[outcome]) == count):
@@ -124,7 +129,7 @@ def _unbatched(value: Fields, where: str) -> list[Fields]:
 def _at(value: Any, place: int, count: int, name: str) -> Any:
     if not isinstance(value, list) or len(value) != count:
         return value
-    # Commands of the only environment may stand in a plain list.
+    # With one environment, its commands may be in a plain list.
     return value if name in _TURNS and isinstance(value[place], str | dict) else value[place]
 
 
@@ -137,9 +142,9 @@ def _with_texts(value: Fields) -> Fields:
         if isinstance(value.get(name), list):
             responses += [text for text in value[name] if isinstance(text, str)]
     for name in ("conversations", "messages"):
-        told, said = _turns(_objects(value.get(name)))
-        texts += told
-        responses += said
+        observations, answers = _turns(_objects(value.get(name)))
+        texts += observations
+        responses += answers
     return {**value, "texts": texts, "responses": responses}
 
 
@@ -148,14 +153,14 @@ def _objects(value: Any) -> list[Fields]:
 
 
 def _turns(turns: list[Fields]) -> tuple[list[str], list[str]]:
-    """Return what was told to an agent in a conversation, and what it said."""
+    """Return the messages to an agent in a conversation, and its answers."""
     spoken = [
         (str(turn.get("from", turn.get("role"))), str(turn.get("value", turn.get("content", ""))))
         for turn in turns
     ]
-    return [text for who, text in spoken if who in _HUMAN], [
-        text for who, text in spoken if who not in _HUMAN
-    ]
+    observations = [text for role, text in spoken if role in _HUMAN]
+    answers = [text for role, text in spoken if role not in _HUMAN]
+    return observations, answers
 
 
 def _agentboard(value: Fields, where: str) -> Fields:
@@ -165,11 +170,10 @@ def _agentboard(value: Fields, where: str) -> Fields:
             f"{where}: field 'trajectory': expected the turns of an AgentBoard log, by their names"
         )
     turns = [turn for turn in value["trajectory"].values() if isinstance(turn, dict)]
+    # AgentBoard logs the reset of the environment as its first action.
     actions = [str(turn["Action"]) for turn in turns if turn.get("Action") not in (None, "reset[]")]
-    name, goal = (
-        str(value.get("task_name", "")),
-        str(value.get("goal", "")).removeprefix("Instruction:").strip(),
-    )
+    name = str(value.get("task_name", ""))
+    goal = str(value.get("goal", "")).removeprefix("Instruction:").strip()
     return {
         # In a shop, the name is that of the benchmark.
         "task": name if "-" in name else goal,
@@ -190,13 +194,13 @@ def _agentbench(value: Fields, where: str) -> Fields:
         raise InputError(
             f"{where}: a run of AgentBench without ALFWorld's result or WebShop's reward; leave it out"
         )
-    told, said = _turns(_objects(output.get("history")))
+    observations, answers = _turns(_objects(output.get("history")))
     log = _objects(result.get("log"))
     steps = len(log) or None
     return {
         "task": f"sample {value['index']}",
-        "texts": [result["init_prompt"]] if isinstance(result.get("init_prompt"), str) else told,
-        "responses": [str(turn.get("action", "")) for turn in log] or said,
+        "texts": [result["init_prompt"]] if isinstance(result.get("init_prompt"), str) else observations,
+        "responses": [str(turn.get("action", "")) for turn in log] or answers,
         "success": result["result"] if "result" in result else result["reward"] == 1,
         "score": result.get("reward"),
         "steps": steps,
@@ -208,4 +212,4 @@ _FORMS: tuple[tuple[set[str], Callable[[Fields, str], Fields]], ...] = (
     ({"is_done", "trajectory"}, _agentboard),
     ({"index", "output", "time"}, _agentbench),
 )
-"""By the fields that tell them."""
+"""(fields that such an entry has, its reader)."""

@@ -1,7 +1,7 @@
 """Dumps of verl and verl-agent (``input``, ``output``, ``score``), whose lines are episodes or, in verl-agent, steps.
 
 verl-agent gives each step of an episode the reward of the whole episode, 10 or 0, less a penalty where the action was
-invalid. An episode's first step is told by its prompt, so steps may stand in any order, as balancing batches leaves them.
+invalid. An episode's first step is recognised by its prompt, so steps may be in any order, as balancing batches leaves them.
 """
 
 import itertools
@@ -18,6 +18,7 @@ from threespo.panels.openings import find_goals, find_opening
 from threespo.panels.responses import starts_inside_thought, tagged_actions, wordings_of
 
 WON = 10.0
+# Penalties for invalid actions are far smaller, so this separates an episode that was won from one that was not.
 _HALF = 5.0
 _IDS = ("traj_uid", "traj_id", "trajectory_id", "episode_id", "rollout_id")
 _TAKEN = re.compile(r"you have already taken (\d+) step")
@@ -28,7 +29,7 @@ _PAGE = re.compile(r"current observation is:\s*'")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a line of a dump says of its episode. Long texts are let go, but for the prompt of what may be a first step."""
+    """What a line of a dump says of its episode. Long texts are dropped, except the prompt of a possible first step."""
 
     row: Row
     """Without its texts."""
@@ -103,7 +104,9 @@ def parse_line(row: Row) -> Line:
 
 
 def _position_in(prompt: str) -> int | None:
-    if taken := _TAKEN.search(prompt):
+    # The sentences of verl-agent's templates with history; the template of a first step has neither.
+    taken = _TAKEN.search(prompt)
+    if taken:
         return int(taken[1]) + 1
     now = _NOW.search(prompt)
     return int(now[1]) if now else None
@@ -135,7 +138,11 @@ def _counts_steps(lines: Sequence[Line]) -> bool:
     """Return whether the field ``step`` counts the steps of an episode: it rises by one in the lines of one task."""
     if not all(isinstance(line.step, int) for line in lines):
         return False
-    rises = [line.step - last.step for last, line in itertools.pairwise(lines) if line.task == last.task]
+    # verl's training step is the same in all lines of a file, so its differences are zero.
+    rises = []
+    for previous, line in itertools.pairwise(lines):
+        if line.task == previous.task:
+            rises.append(line.step - previous.step)
     return rises.count(1) > rises.count(0)
 
 
@@ -165,7 +172,7 @@ def _by_position(lines: Sequence[Line]) -> Iterator[Row]:
 
 
 def _in_order(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Yield the steps of each episode, where they stand one after the other and do not say their position."""
+    """Yield the steps of each episode, where they follow each other and do not give their position."""
     part: list[Line] = []
     for line in lines:
         if part and not _goes_on(part[-1], part[0], line):
@@ -180,6 +187,7 @@ def _goes_on(last: Line, first: Line, line: Line) -> bool:
         return False
     # Games say their task in the first prompt only, where prompts have no history.
     if line.begins and (not last.task or last.page):
+        # The start page of a shop appears in the middle of an episode after this click only.
         return "back to search" in " ".join(last.actions).lower()
     return True
 

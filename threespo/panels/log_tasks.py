@@ -61,6 +61,7 @@ class TaskLookup:
         claimed = fields.get("split", folder)
         split = None if claimed is None else str(claimed)
 
+        # Some logs have the hash in the place of the id.
         if content is None and said in self._panel.with_content:
             content = said
         if content is not None:
@@ -80,7 +81,8 @@ class TaskLookup:
             fitting = [one for one in ids if words.fit(one, self._panel)]
             task = self._one_of(fitting, split, seed) if fitting else ids[0]
             return FoundTask(task, bool(fitting), not fitting, words.are_content(self._panel), split)
-        if named := words.tasks(self._panel):
+        named = words.tasks(self._panel)
+        if named:
             return FoundTask(
                 self._one_of(named, split, seed), True, False, not self._panel.openings, split
             )
@@ -93,11 +95,11 @@ class TaskLookup:
         if len(ids) == 1:
             return ids[0]
         key = tuple(ids), seed
-        turn = self._turns[key] = self._turns.get(key, -1) + 1
+        turn = self._turns.get(key, -1) + 1
+        self._turns[key] = turn
         splits = self._panel.split_of
-        return sorted(ids, key=lambda task: (splits[task] != claimed, splits[task] in HELD_OUT))[
-            turn % len(ids)
-        ]
+        preferred = sorted(ids, key=lambda task: (splits[task] != claimed, splits[task] in HELD_OUT))
+        return preferred[turn % len(ids)]
 
 
 class _Words:
@@ -109,10 +111,12 @@ class _Words:
         given = [fields[name] for name in ("goal", "instruction") if _is_text(fields.get(name))]
         self._given = [words for words in given if " " in words]
         self._opening = find_opening(text)
-        in_text = [found for one in _INSTRUCTIONS for found in one.findall(text)[-1:]] + find_goals(
-            text
-        )[-1:]
-        self.instructions = [*self._given, *in_text, *([said] if said else [])]
+        # The last mention counts: a prompt may begin with examples of other tasks.
+        in_pages = [found for pattern in _INSTRUCTIONS for found in pattern.findall(text)[-1:]]
+        in_prompts = find_goals(text)[-1:]
+        self.instructions = [*self._given, *in_pages, *in_prompts]
+        if said:
+            self.instructions.append(said)
 
     def are_content(self, panel: Panel) -> bool:
         """Return whether words say the whole content of a task that is named: of a game, they say a part."""
@@ -148,9 +152,14 @@ def _named(said: str, panel: Panel) -> tuple[tuple[str, ...], str | None]:
     parts = [part for part in re.split(r"[/\\]+", said) if part not in ("", ".")]
     if parts and parts[-1] in _GAME_FILES:
         parts.pop()
-    if parts and (joined := _JOINED.fullmatch(parts[-1])):
+    joined = _JOINED.fullmatch(parts[-1]) if parts else None
+    if joined:
         parts[-1:] = joined.groups()
-    split = parts[-3] if len(parts) > 2 and parts[-3] in panel.splits else None
+
+    # ALFWorld's folders are SPLIT/TASK/TRIAL.
+    split = None
+    if len(parts) > 2 and parts[-3] in panel.splits:
+        split = parts[-3]
     name = "/".join(parts[-2:])
     if name in panel.split_of:
         return (name,), split

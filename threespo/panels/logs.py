@@ -71,6 +71,7 @@ def read_log(path: Path, panel: Panel) -> list[LoggedEpisode]:
             played = _read_episode(row, tasks)
             _check_no_step(row, played, counted)
             found.append(played)
+    # The steps of an episode may be anywhere in a dump, so they are joined once all are read.
     if dumped:
         found += [_read_episode(row, tasks) for row in join_steps(dumped)]
     if not found:
@@ -107,6 +108,7 @@ def _read_episode(row: Row, tasks: TaskLookup) -> LoggedEpisode:
 
 
 def _seed(fields: Fields) -> str:
+    # Tables with gaps have whole numbers as 5.0, which is the same seed as 5.
     seed = fields.get("seed", fields.get("run", 0))
     return str(int(seed)) if isinstance(seed, float) and seed.is_integer() else str(seed)
 

@@ -23,7 +23,7 @@ class Opening(NamedTuple):
 
 
 def find_goals(text: str) -> list[str]:
-    """Return the task sentences of a text, without their full stops; of worked examples too, which stand first."""
+    """Return the task sentences of a text, without their full stops; of worked examples too, which come first."""
     return [found.strip() for found in _GOAL.findall(text)]
 
 

@@ -16,11 +16,14 @@ from threespo.errors import InputError
 from threespo.panels.openings import Opening
 
 FORMAT = 1
-GENERATED_SEED, PRODUCTS = 7, 1000
-"""Of the generated panels: seed of games and shop, and size of the shop."""
+GENERATED_SEED = 7
+"""Seed of the games and of the shop of the generated panels."""
+PRODUCTS = 1000
+"""Size of the generated panels' shop."""
 HELD_OUT = ("train", "calibration")
 """Splits that no result is reported on."""
 
+# 64 bits: among some ten thousand tasks, two equal hashes by chance have a probability of less than 1e-10.
 _DIGITS = 16
 
 
@@ -170,4 +173,5 @@ def instruction_hash(text: str) -> str:
 
 def text_hash(content: str) -> str:
     """Return the hash of what a task is about, given in words."""
+    # Real texts may hold halves of surrogate pairs, which strict UTF-8 refuses.
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]

@@ -1,4 +1,4 @@
-"""What is prepared of real data, beside the panel that it should be: said on standard error, kept in the manifest."""
+"""Compares prepared real data with the panel that they should be; warns on standard error, and notes it in the manifest."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ def compare_prepared(name: str, tasks: TaskSettings, folder: Path) -> dict[str, 
         folder: where it was prepared.
 
     Returns:
-        The comparisons, by split; ``train`` stands for all that no result is reported on.
+        The comparisons, by split; ``train`` covers all splits that no result is reported on.
     """
     spec = environment(name)
     read = reader_of_contents(name)
@@ -54,15 +54,20 @@ def compare_prepared(name: str, tasks: TaskSettings, folder: Path) -> dict[str, 
 def _by_split(
     contents: Mapping[str, Mapping[str, str]], panel: Panel, tasks: TaskSettings
 ) -> dict[str, Comparison]:
-    counts = {split: counted[1] for split in contents if (counted := tasks.tasks_in(split))}
+    counts: dict[str, int] = {}
+    for split in contents:
+        limit = tasks.tasks_in(split)
+        if limit:
+            counts[split] = limit[1]
     tested = [split for split in panel.tested if split in contents]
     found = {
         split: compare_with_panel(contents[split], panel, [split], counts.get(split)) for split in tested
     }
 
     # With numbers of their own, training and calibration tasks are divided in another way, and may be fewer.
-    held = {task: content for split in HELD_OUT for task, content in contents[split].items()}
+    # Whether such a task is trained on or calibrated on does not matter to a result, so they are compared together.
+    unreported = {task: content for split in HELD_OUT for task, content in contents[split].items()}
     found["train"] = compare_with_panel(
-        held, panel, HELD_OUT, len(held) if counts.keys() & set(HELD_OUT) else None
+        unreported, panel, HELD_OUT, len(unreported) if counts.keys() & set(HELD_OUT) else None
     )
     return found

@@ -16,7 +16,7 @@ _TAGGED = re.compile("<action>(.*?)</action>", re.IGNORECASE | re.DOTALL)
 
 
 def tagged_actions(response: str) -> list[str]:
-    """Return what stands between the action tags of a response."""
+    """Return the texts between the action tags of a response."""
     return _TAGGED.findall(response)
 
 

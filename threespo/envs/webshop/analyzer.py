@@ -88,7 +88,7 @@ def _unicode_pattern() -> "regex.Pattern[str]":
 
 
 def tokens(text: str) -> list[str]:
-    """Return the words of ``text``, as they stand there; tokens of over 255 characters are cut into pieces of 255."""
+    """Return the words of ``text``, unchanged; tokens of over 255 characters are cut into pieces of 255."""
     found = _ASCII.findall(text) if text.isascii() else _unicode_pattern().findall(text)
     if all(len(token) <= MAX_TOKEN_LENGTH for token in found):
         return found

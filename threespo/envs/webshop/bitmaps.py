@@ -1,7 +1,7 @@
 """Which products have a frequent term, one bit each: sets that are intersected and united 64 products at a time.
 
-Beside each word of 64 bits stands how many postings of the term come before it, so that a product's posting is found without
-a search in the list.
+Stored with each word of 64 bits is how many postings of the term come before it, so that a product's posting is found
+without a search in the list.
 """
 
 import functools
@@ -117,8 +117,11 @@ class Bitmaps:
             if first == _DEPTH:
                 return rest
             having: np.ndarray = self._bits[rows[first]]
-            if bounds[first] < need and (helped := reach(first + 1, need - bounds[first])) is not None:
-                having = having & helped
+            # Where the term alone is not enough, its products need the rest of the sum from later terms.
+            if bounds[first] < need:
+                helped = reach(first + 1, need - bounds[first])
+                if helped is not None:
+                    having = having & helped
             without = reach(first + 1, need)
             return having if without is None else np.bitwise_or(having, without)
 
@@ -126,8 +129,11 @@ class Bitmaps:
         return self._bits[rows[0]][:0] if found is None else found
 
     def look_up(self, rows: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which terms which products have, and where in the terms' lists they stand, both (terms, products)."""
+        """Return which terms which products have, and their positions in the terms' lists, both (terms, products)."""
         words = rows[:, None] * self._bits.shape[1] + (documents >> _WORD)
         bits = self._bits.ravel().take(words)
         bit = _ONE << (documents & _IN_WORD).astype(np.uint64)
-        return bits & bit != 0, self._before.ravel().take(words) + _ones(bits & (bit - _ONE))
+        # A posting's position: those of earlier words, and the ones below its own bit.
+        earlier = self._before.ravel().take(words)
+        positions = earlier + _ones(bits & (bit - _ONE))
+        return bits & bit != 0, positions

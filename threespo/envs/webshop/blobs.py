@@ -48,6 +48,7 @@ class Blobs:
     def __init__(self, folder: Path, name: str) -> None:
         self._offsets = memoryview(np.load(folder / f"{name}.npy", mmap_mode="r"))
         self._data: mmap.mmap | bytes = b""
+        # An empty file cannot be mapped.
         if self._offsets[-1]:
             with (folder / f"{name}.bin").open("rb") as file:
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -17,10 +17,12 @@ from threespo.envs.webshop.analyzer import terms
 from threespo.envs.webshop.bitmaps import Bitmaps, documents_of
 from threespo.envs.webshop.blobs import Blobs
 
-# Pyserini's defaults.
+# The defaults of pyserini, which the original's search engine keeps.
 K1 = np.float32(0.9)
 B = np.float32(0.4)
+# WebShop's SEARCH_RETURN_N: a search finds at most so many products, on all result pages together.
 MAX_HITS = 50
+# Lucene's SmallFloat stores the lengths below 40 without loss: 24 codes of its own, then four significant bits.
 _EXACT_LENGTHS = 24
 _REMEMBERED = 1 << 12
 _REMEMBERED_TERMS = 1 << 16
@@ -55,7 +57,11 @@ def quantise(length: int) -> int:
         return length
     rest = length - _EXACT_LENGTHS
     shift = rest.bit_length() - 4
-    return _EXACT_LENGTHS + (rest if shift < 0 else (rest >> shift & 7) | (shift + 1) << 3)
+    if shift < 0:
+        return _EXACT_LENGTHS + rest
+    # A float of three stored bits and an exponent; the leading one is implied.
+    mantissa = rest >> shift & 7
+    return _EXACT_LENGTHS + (mantissa | (shift + 1) << 3)
 
 
 def dequantise(byte: int) -> int:
@@ -74,10 +80,12 @@ def length_norms(total_terms: int, documents: int) -> np.ndarray:
         total_terms: terms of all documents together.
         documents: documents with at least one term.
     """
-    mean = np.float32(total_terms / max(documents, 1))
-    lengths = np.array([dequantise(byte) for byte in range(256)], dtype=np.float32)
+    # All in float32 and in Lucene's order of operations: one bit of difference would swap products of nearly equal scores.
     one = np.float32(1)
-    return one / (K1 * ((one - B) + B * lengths / (mean or one)))
+    mean = np.float32(total_terms / max(documents, 1)) or one
+    lengths = np.array([dequantise(byte) for byte in range(256)], dtype=np.float32)
+    saturation = K1 * ((one - B) + B * lengths / mean)
+    return one / saturation
 
 
 def code_type(pairs: int) -> type[np.unsignedinteger[Any]]:
@@ -124,7 +132,8 @@ class SearchIndex:
         self._codes = np.asarray(np.memmap(folder / "codes.bin", dtype=code_type(len(pairs)), mode="r"))
 
         norms = length_norms(total_terms, documents)
-        self._divisors = np.float32(1) + pairs[:, 0].astype(np.float32) * norms[pairs[:, 1]]
+        occurrences = pairs[:, 0].astype(np.float32)
+        self._divisors = np.float32(1) + occurrences * norms[pairs[:, 1]]
         """For each pair, 1 + occurrences times length norm."""
 
         self._rank = np.asarray(rank)
@@ -148,8 +157,9 @@ class SearchIndex:
             return ()
 
         scores = self._zeros.pop() if self._zeros else np.zeros(self._count)
-        # A term without a bitmap cannot be looked up.
-        add_all = lists[-1].row < 0 or sum(item.length for item in lists) <= _SHORT
+        # The longest list is the last one. Without a bitmap, a term cannot be looked up.
+        postings = sum(item.length for item in lists)
+        add_all = lists[-1].row < 0 or postings <= _SHORT
         score_candidates = self._all_added if add_all else self._some_looked_up
         candidates, totals = score_candidates(scores, lists)
         self._zeros.append(scores)
@@ -159,7 +169,9 @@ class SearchIndex:
         """Return candidates and their scores: products that are as good as the 50th best of one term."""
         self._add(scores, lists)
         seeds = next((item for item in lists if item.length > _TOGETHER), lists[-1])
+        # Scores never fall by a term, so the 50th best among some products is a lower bound of the 50th best of all.
         threshold = _hits_th(scores[self._postings(seeds)[0]]) * _NEARLY
+        # Clearing the whole array is cheaper than clearing places one by one once there are many of them.
         if sum(item.length for item in lists) * _FAR_FEWER > len(scores):
             candidates = np.flatnonzero(scores >= threshold if threshold else scores > 0)
             totals = scores[candidates]
@@ -189,10 +201,13 @@ class SearchIndex:
         falling = sorted(frequent, key=lambda item: -item.bound)
         rows = [item.row for item in falling]
         bounds = [item.bound for item in falling]
-        best = touched[np.argpartition(so_far, -_SEEDS)[-_SEEDS:]] if len(touched) > _SEEDS else touched
+        best = touched
+        if len(touched) > _SEEDS:
+            best = touched[np.argpartition(so_far, -_SEEDS)[-_SEEDS:]]
         seeds = _distinct(best, documents_of(self._bitmaps.common(rows, MAX_HITS), _SEEDS))
         threshold = _hits_th(self._looked_up(scores, seeds, frequent, 0.0)[1]) * _NEARLY
 
+        # Dropped are products that would stay under the threshold even with the most that each frequent term can add.
         able = touched[so_far >= threshold - sum(bounds)]
         candidates = documents_of(self._bitmaps.reaching(rows, bounds, threshold))
         if len(able):
@@ -208,13 +223,14 @@ class SearchIndex:
         return candidates, totals
 
     def _make_list(self, term: str, repeats: int) -> _List | None:
-        """Return what there is of a term that stands ``repeats`` times in the query."""
+        """Return the postings and weight of a term that occurs ``repeats`` times in the query; None if no product has it."""
         number = self._terms.find(term.encode("utf-8", "surrogatepass"))
         if number is None:
             return None
         start = int(self._starts[number])
         length = int(self._starts[number + 1]) - start
 
+        # Lucene takes the logarithm in double precision, and rounds to float32 before it multiplies.
         rarity = math.log(1 + (self._indexed - length + 0.5) / (length + 0.5))
         weight = np.float32(repeats) * np.float32(rarity)
         # Lucene's form of weight · f / (f + 1 / norm), f the occurrences, here and below: other forms round otherwise.
@@ -264,6 +280,7 @@ class SearchIndex:
         return documents[able], totals[able]
 
     def _best(self, candidates: np.ndarray, scores: np.ndarray) -> tuple[int, ...]:
+        # Equal scores go by asin: pyserini breaks ties by the document's id. So all that tie with the 50th take part.
         if len(candidates) > MAX_HITS:
             kept = scores >= _hits_th(scores)
             candidates = candidates[kept]

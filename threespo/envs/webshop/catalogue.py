@@ -23,7 +23,9 @@ from threespo.errors import InputError
 from threespo.files import replace_folder, write_json
 
 FORMAT = 3
+# Written last: a folder without it is no catalogue.
 _META = "catalogue.json"
+# Episodes of a group visit the same products, so decoded records are kept.
 _REMEMBERED = 1 << 12
 
 
@@ -31,7 +33,7 @@ def compile_catalogue(products: Iterable[Product], out: Path) -> dict[str, Any]:
     """Write the catalogue of products to a folder and return its facts.
 
     Args:
-        products: in the order of their numbers; they are not held in memory.
+        products: in the order of their numbers; each is dropped once it is written.
         out: the folder; written whole or not at all.
 
     Raises:
@@ -110,6 +112,7 @@ class _Tables:
                 f"two products have the asin {asins[order[twice[0]]].decode()}; an asin must be unique"
             )
 
+        # The inverse permutation; search breaks ties by it without comparing texts.
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order), dtype=np.int32)
 
@@ -190,6 +193,7 @@ class Catalogue:
         return len(self._heads)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Each process maps the files itself: the pages of memory are shared, and nothing large is pickled.
         return Catalogue, (self.folder, self._engine)
 
     def _head(self, number: int) -> tuple[str, str, str]:
@@ -229,7 +233,7 @@ class Catalogue:
 
     def number_of(self, asin: str) -> int | None:
         """Return the number of the product with this asin, or None."""
-        # Bisection on the order of asins: no table of all of them is held in memory.
+        # Bisection on the order of asins: a table of all of them would take memory in every process.
         low = 0
         high = len(self)
         while low < high:

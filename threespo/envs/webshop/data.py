@@ -93,12 +93,13 @@ def prepare_shop(
             )
 
         limits = limits or {}
-        panels = (
-            {}
-            if original_order
-            else {name: goals for name, goals in optional_split_goals(found).items() if name in limits}
-        )
-        chosen = _chosen({**found._asdict(), **panels}, limits)
+        # Optional splits are cut from the fixed order alone, and only where the study asks for them.
+        optional: dict[str, tuple[ShopGoal, ...]] = {}
+        if not original_order:
+            for name, second_half in optional_split_goals(found).items():
+                if name in limits:
+                    optional[name] = second_half
+        chosen = _chosen({**found._asdict(), **optional}, limits)
         _check_optional_splits(chosen)
         _write(chosen, folder)
         manifest = {
@@ -160,6 +161,7 @@ def _check_optional_splits(chosen: Mapping[str, Sequence[ShopGoal]]) -> None:
 def _write(splits: Mapping[str, Sequence[ShopGoal]], folder: Path) -> None:
     for name, goals in splits.items():
         rows = "".join(json.dumps(goal.as_row(), ensure_ascii=False) + "\n" for goal in goals)
+        # Real texts may hold halves of surrogate pairs, which strict UTF-8 refuses.
         with replace_file(folder / f"{name}.jsonl.xz") as temporary:
             temporary.write_bytes(lzma.compress(rows.encode("utf-8", "surrogatepass")))
 

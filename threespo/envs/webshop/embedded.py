@@ -27,7 +27,9 @@ from threespo.envs.webshop.embedded_tables import (
 from threespo.envs.webshop.products import HumanInstruction, Options, Product
 from threespo.errors import InputError
 
-MIN_PRODUCTS, MAX_PRODUCTS = 500, 1_200_000
+MIN_PRODUCTS = 500
+# About the size of WebShop's own catalogue.
+MAX_PRODUCTS = 1_200_000
 PRODUCTS_WITH_GOALS = 6_000
 """About so many products of a large catalogue are goals; all of a small one."""
 
@@ -35,6 +37,7 @@ _PRODUCTS_PER_BRAND = 60
 _LEAST_BRANDS = 40
 _NAMES_BRAND = 0.5
 _BRAND_STEP = 1999
+# Without I and O, which look like digits.
 _DIGITS = "0123456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 
 
@@ -80,7 +83,9 @@ def product(index: int, count: int, seed: int) -> Product:
     options = tuple((name, _values(source, name, kind)) for name in kind.options)
     prices = _prices(source, kind)
 
-    title = f"{brand.capitalize()} {kind.name.title()}, {material.title()}, {attributes[0].title()}, {attributes[3].title()}"
+    # Only the first wanted attribute is in the title: the second has to be found by search in description or bullets.
+    details = f"{material.title()}, {attributes[0].title()}, {attributes[3].title()}"
+    title = f"{brand.capitalize()} {kind.name.title()}, {details}"
     wanted = attributes[:2]
     named = source.random() < _NAMES_BRAND
     has_goal = index % max(1, count // PRODUCTS_WITH_GOALS) == 0
@@ -141,7 +146,8 @@ def _brand(number: int) -> str:
     parts = (OPENINGS, MIDDLES, ENDINGS)
     names = math.prod(map(len, parts))
     # The step has no common divisor with the number of names, so neighbours differ in every part.
-    name, rest = "", number // names * names + number * _BRAND_STEP % names
+    name = ""
+    rest = number // names * names + number * _BRAND_STEP % names
     for part in parts:
         rest, place = divmod(rest, len(part))
         name += part[place]
@@ -168,6 +174,7 @@ def _values(source: random.Random, name: str, kind: Kind) -> tuple[str, ...]:
 
 
 def _prices(source: random.Random, kind: Kind) -> tuple[float, ...]:
+    # Whole cents are drawn, so a price has no digits that a price tag would not show.
     low, high = (100 * bound for bound in kind.prices)
     one = source.randint(low, high) / 100
     if source.random() < 0.75:

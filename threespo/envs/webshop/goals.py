@@ -12,7 +12,9 @@ from threespo.envs.webshop.catalogue import Catalogue
 from threespo.envs.webshop.products import Product, Record
 from threespo.errors import InputError
 
+# What the original puts where a product is too expensive for any bound; the instruction then names no price.
 NO_BOUND = 1_000_000.0
+# WebShop's PRICE_RANGE: 10, 20, ... 990 dollars.
 _BOUNDS = tuple(10.0 * step for step in range(1, 100))
 _NEXT_BOUNDS = 4
 
@@ -50,6 +52,7 @@ class ShopGoal:
         return strip_price_clause(self.goal)
 
     def __hash__(self) -> int:
+        # The id identifies a goal in its data; hashing all fields would be slow.
         return hash(self.task_id)
 
     def as_row(self) -> dict[str, Any]:
@@ -118,7 +121,7 @@ def draw_prices(catalogue: Catalogue, source: random.Random) -> list[float]:
         catalogue: the products.
         source: where the draws come from.
     """
-    # NaN, which differs from itself, stands for a single price.
+    # The second end is NaN, which differs from itself, where there is a single price.
     return [
         float(low) if high != high else source.uniform(float(low), float(high))
         for low, high in catalogue.prices.tolist()
@@ -186,6 +189,7 @@ def make_repaired_goals(catalogue: Catalogue, seed: int, human: bool) -> list[Sh
     seen: set[tuple[str, str]] = set()
     distinct = []
     for goal in goals:
+        # Repeated option values, and repeated human instructions, give the same goal twice.
         if (goal.asin, goal.goal) not in seen:
             seen.add((goal.asin, goal.goal))
             distinct.append(goal)
@@ -212,6 +216,7 @@ def _synthetic(product: Product, price: float, source: random.Random) -> Iterato
     upper, bound = _draw_bound(price, source)
     options = dict(product.options)
     names = sorted(options)
+    # Option names are sorted, as in the original: the number in a goal's id depends on this order.
     for index, values in enumerate(itertools.product(*(options[name] for name in names))):
         chosen = tuple(zip(names, values, strict=True))
         wish = ", and ".join(f"{name}: {value}" for name, value in chosen)
@@ -222,6 +227,7 @@ def _synthetic(product: Product, price: float, source: random.Random) -> Iterato
 def _human(product: Product, price: float, source: random.Random) -> Iterator[ShopGoal]:
     """Yield what people asked for, as far as it names attributes."""
     for index, wish in enumerate(product.human):
+        # The original skips these too, before it draws a bound: a draw more would change all later bounds.
         if wish.attributes:
             upper, bound = _draw_bound(price, source)
             yield _goal(
@@ -259,6 +265,7 @@ def _goal(
 def _draw_bound(price: float, source: random.Random) -> tuple[float, str]:
     """Return the price bound and its words: the larger of two of the next four multiples of ten dollars."""
     bounds = [bound for bound in _BOUNDS if bound > price][:_NEXT_BOUNDS]
+    # Two bounds are drawn and the larger is kept; with fewer than two left, the original draws nothing.
     if len(bounds) < 2:
         return NO_BOUND, ""
     upper = max(source.sample(bounds, 2))

@@ -19,6 +19,7 @@ PRODUCT_CLICK = re.compile(r"click\[([a-z0-9]{10})\]$")
 """A click on a product."""
 _ASIN = re.compile(r"[A-Z0-9]{10}")
 _BRACKETS = re.compile(r"[\[\]\s]+")
+# 50 products in pages of ten: there are no further ones.
 _MOST_PAGES = 5
 # How much the last place of a page counts against a product: the engine saw more of it than its title.
 _TRUST = 0.5
@@ -75,6 +76,7 @@ def affordable_offers(goal: str, parts: Sequence[str]) -> list[Offer]:
     bound = _BOUND.search(goal)
     most = float(bound.group(1)) if bound else float("inf")
     offers = []
+    # A product is three parts in a row: asin, title, price tag.
     for place, part in enumerate(parts[:-2]):
         if _ASIN.fullmatch(part):
             prices = [float(price) for price in _PRICES.findall(parts[place + 2])]
@@ -94,7 +96,8 @@ def best_offer(goal: str, parts: Sequence[str]) -> Offer | None:
     def share(offer: Offer) -> float:
         words = set(WORD.findall(offer.title.lower()))
         # The root keeps long titles, which share more by chance, from always being the best.
-        return len(words & wanted) / math.sqrt(1 + len(words)) - _TRUST * offer.place / len(parts)
+        overlap = len(words & wanted) / math.sqrt(1 + len(words))
+        return overlap - _TRUST * offer.place / len(parts)
 
     return max(affordable_offers(goal, parts), key=share, default=None)
 
@@ -117,6 +120,7 @@ def _choose_option(
     """Return a click on a wanted option that is not yet chosen, then on Buy Now."""
     values = _values(admissible)
     clicked = set()
+    # Back to the click that opened this product; a product's number may also be the value of an option.
     for _, action in reversed(history):
         if PRODUCT_CLICK.match(action) and click_target(action) not in values:
             break
@@ -184,9 +188,10 @@ def find_mentioned_value(wish: str, group: Sequence[str], values: Sequence[str])
     rest = wish
     # Longest first, and removed once found: "large" is not mentioned by "x-large".
     for value in sorted(values, key=len, reverse=True):
-        shown = re.compile(rf"(?<![\w.-]){re.escape(value)}(?![\w-]|\.\d)")
-        if shown.search(rest):
+        # Whole words only: neither "1" nor "5" is mentioned by "1.5".
+        mention = re.compile(rf"(?<![\w.-]){re.escape(value)}(?![\w-]|\.\d)")
+        if mention.search(rest):
             if value in group:
                 return value
-            rest = shown.sub(" ", rest)
+            rest = mention.sub(" ", rest)
     return None

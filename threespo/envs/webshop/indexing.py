@@ -12,6 +12,7 @@ from threespo.envs.webshop.bitmaps import write_bitmaps
 from threespo.envs.webshop.blobs import write_blobs
 from threespo.envs.webshop.bm25 import code_type, length_norms, quantise
 
+# Bounds the memory of a build, whatever the size of the catalogue.
 _POSTINGS_PER_CHUNK = 4_000_000
 
 
@@ -62,6 +63,7 @@ class IndexWriter:
     def close(self) -> None:
         """Merge all chunks and write the index."""
         self._spill()
+        # Sorted, so that a term is found by bisection (``Blobs.find``).
         words = sorted(
             (word.encode("utf-8", "surrogatepass"), number) for word, number in self._numbers.items()
         )
@@ -70,7 +72,8 @@ class IndexWriter:
 
         counts = np.zeros(len(words) + 1, dtype=np.int64)
         for path in self._chunks:
-            counts[1:] += np.bincount(place[np.load(path, mmap_mode="r")[0]], minlength=len(words))
+            of_term = np.load(path, mmap_mode="r")[0]
+            counts[1:] += np.bincount(place[of_term], minlength=len(words))
         starts = np.cumsum(counts)
 
         pairs = np.array(list(self._pairs), dtype=np.int32).reshape(-1, 2)

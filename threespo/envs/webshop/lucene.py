@@ -58,18 +58,12 @@ def index_command(documents: Path, index: Path) -> list[str]:
         documents: folder of the JSON lines.
         index: folder of the index.
     """
-    return [
-        *(sys.executable, "-m", "pyserini.index.lucene", "--collection", "JsonCollection"),
-        *(
-            "--input",
-            str(documents),
-            "--index",
-            str(index),
-            "--generator",
-            "DefaultLuceneDocumentGenerator",
-        ),
-        *("--threads", "1", "--storePositions", "--storeDocvectors", "--storeRaw"),
-    ]
+    # WebShop's run_indexing.sh, option for option.
+    program = [sys.executable, "-m", "pyserini.index.lucene", "--collection", "JsonCollection"]
+    folders = ["--input", str(documents), "--index", str(index)]
+    generator = ["--generator", "DefaultLuceneDocumentGenerator"]
+    storage = ["--threads", "1", "--storePositions", "--storeDocvectors", "--storeRaw"]
+    return [*program, *folders, *generator, *storage]
 
 
 def _run(command: Sequence[str]) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from rapidfuzz import fuzz
 
+# The original's threshold for token sets, which it has to exceed.
 MIN_SIMILARITY = 85
-# The names that the original looks for in an option, in its order: the first that occurs stands for the whole.
+# The names that the original looks for in an option, in its order: the first that occurs replaces the option's text.
 _COLOURS = """
 alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo caramel
 champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal dark denim
@@ -18,6 +19,7 @@ stonewash sunflower tan taupe teal tiger turquoise violet walnut wheat white win
 """
 COLOURS = tuple(_COLOURS.split())
 
+# The original's library drops these before it compares, so "café" is "caf".
 _LATIN_1 = dict.fromkeys(range(128, 256))
 _NO_WORD = re.compile(r"\W")
 
@@ -63,6 +65,7 @@ def count_matched_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str
         if isinstance(option, str):
             text = main_colour(option)
         else:
+            # ``colour in option`` asks a pair, so it is true of an element only; on a text it would ask for a part.
             text = next((colour for colour in COLOURS if colour in option), str(option))
         count += any(is_similar(value, text) for value in found)
     return count

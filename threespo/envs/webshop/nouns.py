@@ -12,7 +12,8 @@ from threespo.errors import InputError
 
 _REMEMBERED = 1 << 16
 _NOUN_TAGS = ("NN", "NNS", "NNP", "NNPS")
-_OPENING, _CLOSING = "([{<\"'“‘`*#【", ")]}>\"'“”’`*.,;:!?…%】"
+_OPENING = "([{<\"'“‘`*#【"
+_CLOSING = ")]}>\"'“”’`*.,;:!?…%】"
 # Within a word: dashes and signs before a letter, commas between letters, full stops between sentences.
 _WITHIN = re.compile(
     r"(?<=[^\W_])(?:--|[-–—:<>=/])(?=[^\W\d_])|(?<=[^\W\d_]),(?=[^\W\d_])|(?:\.\.+|…)|(?<=[a-z])\.(?=[A-Z])|[°]"
@@ -67,6 +68,7 @@ def split_words(text: str) -> list[str]:
 
 
 def _tag(words: tuple[str, ...]) -> list[tuple[str, str]]:
+    # Imported here, because it loads a lexicon, which only rewards need.
     from textblob.en.taggers import PatternTagger
 
     tagged: list[tuple[str, str]] = PatternTagger().tag(" ".join(words), tokenize=False)
@@ -85,6 +87,7 @@ def _spacy_nouns(model: str) -> Nouns:
 
     @functools.lru_cache(maxsize=_REMEMBERED)
     def nouns(title: str) -> tuple[str, ...]:
+        # The original's parts of speech: ``token.pos_`` in its get_type_reward.
         return tuple(word.text.lower() for word in parse(title) if word.pos_ in ("NOUN", "PROPN"))
 
     return nouns

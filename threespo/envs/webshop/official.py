@@ -2,7 +2,7 @@
 
 The original's files lie on a drive that only a browser can download from. The same bytes are on mirrors at the model hub;
 which one is a setting. SHA-256 of the three files are pinned here: several public mirrors and projects state the same ones.
-Whoever has the files puts them into the folder instead.
+Files that are already in the folder are used instead.
 """
 
 import hashlib

@@ -11,7 +11,12 @@ BASE_ADDRESS = "http://127.0.0.1:3000"
 SESSION = "threespo"
 """Name of the session in addresses, where none is given."""
 SEPARATOR = " [SEP] "
-SEARCH, BACK, PREVIOUS, NEXT, BUY = "Search", "Back to Search", "< Prev", "Next >", "Buy Now"
+# The original's labels; an agent clicks on them in lower case.
+SEARCH = "Search"
+BACK = "Back to Search"
+PREVIOUS = "< Prev"
+NEXT = "Next >"
+BUY = "Buy Now"
 SUB_PAGES = ("description", "features", "reviews")
 SEARCH_ACTION = "search[<your query>]"
 _BLANKS = " \n\t\f\r"
@@ -20,6 +25,7 @@ Chosen = tuple[tuple[str, str], ...]
 """(option name, value), sorted by name."""
 
 
+# The fields without a value, and the spelling "instuction", are those of the original's page.
 _DONE = """
 Thank you for shopping with us!|Your code:|None|(Paste it in your MTurk interface.)|Purchased|asin|{asin}|options|{options}|
 attrs|None|category|None|query|None|product category|None|Target|asin|options|attrs|price upper|instuction text|category|
@@ -45,7 +51,7 @@ class Page(NamedTuple):
     anchor: str
     admissible: tuple[str, ...]
     options: dict[str, tuple[str, ...]]
-    """For each clickable option value, the names that it stands under, in order."""
+    """For each clickable option value, the names of its options, in order."""
     products: dict[str, int]
     """For each clickable asin in lower case, the product's number."""
     buttons: frozenset[str]
@@ -76,6 +82,7 @@ def make_page(nodes: Iterable[Node]) -> Page:
         elif kind == "label":
             options[text] = (*options.get(text, ()), name)
 
+    # As in the original, a text that can be clicked in two roles is one action: a dict keeps the first place of each.
     clickable = dict.fromkeys((*buttons, *products, *options))
     joined = SEPARATOR.join(texts)
     search = (SEARCH_ACTION,) if SEARCH.lower() in buttons else ()
@@ -122,9 +129,11 @@ def results_nodes(
     yield Node(f"Page {page} (Total results: {total})")
     if page > 1:
         yield Node(PREVIOUS, "button")
+    # The original has this button on the last page, too, and an empty page behind it (``more`` is always true there).
     if more:
         yield Node(NEXT, "button")
     for number, (asin, title, tag) in hits:
+        # The number travels as text, since a node's name is the name of an option elsewhere.
         yield Node(asin, "asin", str(number))
         yield Node(title)
         yield Node(tag)
@@ -164,7 +173,9 @@ def sub_nodes(product: Product, sub_page: str, longest: int | None = None) -> It
 
 def with_chosen(page: Page, chosen: Chosen) -> Page:
     """Return a page as the repaired shop shows it: what is chosen is the last part in mode ``text``."""
-    joined = f"{page.text}{SEPARATOR}Chosen: {', '.join([f'{name}: {value}' for name, value in chosen])}"
+    # The original shows no choice in mode ``text``, so two states that differ in it read alike there.
+    choices = ", ".join([f"{name}: {value}" for name, value in chosen])
+    joined = f"{page.text}{SEPARATOR}Chosen: {choices}"
     return page._replace(text=joined, anchor=quoted(joined))
 
 
@@ -237,5 +248,6 @@ def rich_text(nodes: Iterable[Node], clicked: Iterable[Node]) -> str:
             indent = {"button": "", "label": "  ", "asin": "\n"}[node.kind]
             lines.append(f"{indent}[{state}] {node.text} [{state}_]")
             if node.kind == "label" and node in marked:
+                # The original puts each such line before all earlier ones, so the last option comes first.
                 before.insert(0, f"You have clicked {node.text}.")
     return "".join(f"{line}\n" for line in (*before, *lines))

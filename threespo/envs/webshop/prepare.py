@@ -7,6 +7,7 @@ from threespo.envs.webshop.data import load_goals, prepare_shop, read_shop_produ
 from threespo.envs.webshop.official import fetch
 from threespo.envs.webshop.settings import DOWNLOADS, WebshopTasks
 
+# Fixed, so that studies with catalogues of one size share the shop and the policies that were cloned on it.
 _EMBEDDED_SEED = 7
 
 

@@ -9,6 +9,7 @@ from threespo.errors import InputError
 
 CATEGORIES = ("beauty", "electronics", "garden", "fashion", "grocery")
 MAX_ASIN_LENGTH = 10
+# The original's price and attribute of products whose record has none.
 DEFAULT_PRICE = 100.0
 NO_ATTRIBUTE = "DUMMY_ATTR"
 
@@ -48,6 +49,7 @@ class Product(NamedTuple):
     def searched_text(self) -> str:
         """What the search engine indexes."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options)
+        # As the original's indexer: of the bullet points only the first is searched.
         first = self.bullets[0] if self.bullets else ""
         return " ".join((self.title, self.description, first, options)).lower()
 
@@ -71,7 +73,8 @@ class Record:
             raise InputError(
                 f"{where}: expected a JSON object, found {_shown(values)}. Fetch or repair the file."
             )
-        self.values, self.where = values, where
+        self.values = values
+        self.where = where
 
     def fail(self, field: str, expected: str) -> InputError:
         """Return the error that a field is not what is expected.
@@ -142,12 +145,15 @@ def parse_prices(record: Record) -> tuple[tuple[float, ...], str]:
     if not isinstance(pricing, str):
         raise record.fail("pricing", "a text such as '$5.00' or '$5.00$7.50'")
     try:
-        prices = tuple(float(Decimal(re.sub(r"[^\d.]", "", part))) for part in pricing.split("$")[1:])
+        # Thousands are written with commas; what comes before the first dollar sign is no price.
+        amounts = (re.sub(r"[^\d.]", "", part) for part in pricing.split("$")[1:])
+        prices = tuple(float(Decimal(amount)) for amount in amounts)
     except InvalidOperation:
         prices = ()
     if not prices:
         raise record.fail("pricing", "a text such as '$5.00' or '$5.00$7.50'")
 
+    # Of more than two prices the original takes the first two, in the order of the record.
     if len(prices) == 1:
         return prices, f"${prices[0]}"
     return prices[:2], f"${prices[0]} to ${prices[1]}"
@@ -167,6 +173,7 @@ def _options(record: Record) -> Options:
             isinstance(content, dict) and isinstance(content.get("value"), str) for content in contents
         ):
             raise record.fail("customization_options", f"objects with a text 'value' under {name!r}")
+        # As the original normalises values: a slash becomes a bar.
         options[name.lower()] = tuple(
             content["value"].strip().replace("/", " | ").lower() for content in contents
         )

@@ -10,6 +10,7 @@ from threespo.envs.webshop.products import Product
 Nouns = Callable[[str], Sequence[str]]
 """From a title to its nouns and proper nouns in lower case, repeated ones included."""
 
+# The original's score where the wanted title has no noun. It is not above the 0.2 that makes a title count as related.
 _TITLE_WITHOUT_NOUNS = 0.2
 
 
@@ -52,10 +53,13 @@ def purchase_reward(
         options = count_matched_options((value for _, value in chosen), goal.options)
 
     affordable = price <= goal.price_upper
+    # Attributes, options and price weigh one each; the type multiplies the whole (WebShop's get_reward).
     wishes = len(goal.attributes) + len(goal.options) + 1
 
     query_match = product.query == goal.query
-    category_match = len(_categories(product.product_category) & _categories(goal.product_category)) >= 2
+    # Two common parts of the category path, as in the original: the first part alone is a whole department.
+    shared_categories = _categories(product.product_category) & _categories(goal.product_category)
+    category_match = len(shared_categories) >= 2
     title_score = _title_score(nouns(product.title), nouns(goal.name))
     r_type = _type(query_match or category_match, title_score)
 
@@ -72,6 +76,7 @@ def purchase_reward(
 
 
 def _type(related: bool, title_score: float) -> float:
+    # The original overwrites from above: too few common nouns count more than a matching query or category.
     if title_score == 0:
         return 0.0
     if title_score < 0.1:
@@ -81,10 +86,13 @@ def _type(related: bool, title_score: float) -> float:
 
 def _title_score(bought: Sequence[str], wanted: Sequence[str]) -> float:
     """Return the share of the wanted title's nouns in the bought one's; repeated nouns count in the divisor only."""
-    return len(set(bought) & set(wanted)) / len(wanted) if wanted else _TITLE_WITHOUT_NOUNS
+    if not wanted:
+        return _TITLE_WITHOUT_NOUNS
+    return len(set(bought) & set(wanted)) / len(wanted)
 
 
 def _matched_attributes(product: Product, wanted: Sequence[str]) -> int:
+    # The original compares with the product's attributes first, and only then looks for the words in its texts.
     texts = (product.title.lower(), " ".join(product.bullets).lower(), product.description.lower())
     return sum(
         any(is_similar(attribute, wish) for attribute in product.attributes)

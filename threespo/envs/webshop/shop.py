@@ -23,6 +23,7 @@ from threespo.errors import InputError
 Mode = Literal["text", "text_rich", "url"]
 Fidelity = Literal["original", "repaired"]
 
+# The original's pattern. Greedy and not anchored at the end: of "click[a] click[b]" the verb is "click[a] click".
 _ACTION = re.compile(r"(.+)\[(.+)\]")
 MAX_TEXT_LENGTH = 3_000
 """Characters that the repaired shop shows of a description or a feature; some go on for 16,000, which no prompt holds."""
@@ -75,7 +76,7 @@ class WebShop:
         self._nouns = nouns
         self.session = session
 
-        # Patterns, stemmer and lexicon load when they are first used; no step shall wait for that.
+        # Patterns, stemmer and lexicon load at their first use, which would distort the time of the first steps.
         terms("caf\u00e9s")
         nouns("shop of unheardofs")
         self._repaired = fidelity == "repaired"
@@ -140,6 +141,7 @@ class WebShop:
         match = _ACTION.match(action)
         if match is None or state.done:
             return state
+        # The original lowers the argument alone, so "Search[...]" is no action.
         verb = match[1]
         argument = match[2].lower()
         if verb == "search":
@@ -156,6 +158,7 @@ class WebShop:
             return self._with_texts(
                 ShopState(state.goal, "item", state.query, state.number, product, visited=visited)
             )
+        # The search button does nothing when it is clicked: a search needs its words.
         if name in page.buttons and name != pages.SEARCH.lower():
             return self._press_button(state, name)
         if name in page.options and name != pages.SEARCH.lower():
@@ -181,9 +184,11 @@ class WebShop:
         elif state.kind == "item":
             kind = "results"
         else:
+            # From description, features or reviews "< Prev" leads back to the product.
             kind = "item"
 
         if kind == "results":
+            # A result page forgets the product and what was chosen on it.
             return self._with_texts(
                 ShopState(state.goal, kind, state.query, number, visited=state.visited)
             )
@@ -194,8 +199,8 @@ class WebShop:
     def _choose_option(self, state: ShopState, value: str, names: tuple[str, ...]) -> ShopState:
         """Return the state with an option chosen.
 
-        A value may stand under several names. The original takes the last. Repaired, it is the first that has another
-        value, so that every choice can be made.
+        Several options of a product may have the same value. The original takes the last option. Repaired, it is the first
+        that has another value, so that every choice can be made.
         """
         chosen = dict(state.chosen)
         name = names[-1]
@@ -304,9 +309,11 @@ class WebShop:
         return pages.make_page(nodes)
 
     def _find_products(self, query: str) -> tuple[int, ...]:
+        # The original's commands for a random, a category's and a query's products; the repaired shop searches for the text.
         first, *rest = query.split(" ")
         if not self._repaired and first == "<r>":
-            # The original draws anew on every visit; here the draw belongs to the query.
+            # The original draws other products on every visit. A step is a pure function here, so equal queries have equal
+            # answers.
             source = rng.generator(self.price_seed, "webshop random products", query)
             return tuple(source.sample(range(len(self.catalogue)), min(MAX_HITS, len(self.catalogue))))
         if not self._repaired and first == "<c>":

@@ -19,6 +19,7 @@ _NAMES = {
     "instructions": ("instructions", "items_ins_v2", "items_ins_v2_1000"),
     "human_goals": ("human_goals", "items_human_ins"),
 }
+# Characters that are read at once; the official file of 1.2 million products is too large to parse whole.
 _CHUNK = 1 << 20
 _REMEDY = "Fetch or copy the catalogue again, or give another folder."
 
@@ -68,6 +69,7 @@ def read_products(folder: Path, limit: int | None = None) -> Iterator[Product]:
         seen.add(asin)
         yield parse_product(record, instructions.get(asin), human.get(asin))
 
+    # Files of two releases in one folder would give a shop without goals.
     for kind, goals in (("instructions", instructions), ("human_goals", human)):
         if goals and not seen & goals.keys():
             raise InputError(

@@ -20,7 +20,8 @@ CALIBRATION_GOALS = 500
 _LARGEST_SHARE = 5
 """Test and calibration take at most a fifth each of what is there."""
 
-TRAINING_WORKER, VALIDATION_WORKER = 0, 1000
+TRAINING_WORKER = 0
+VALIDATION_WORKER = 1000
 """Seeds of the reference's first worker for training and of its first for validation (verl-agent: seed, and seed + 1000)."""
 TRAINING_WORKERS = 16
 """verl-agent has one for each task of a batch, with the seeds 0 to 15, and each draws from an order of its own."""
@@ -47,6 +48,7 @@ def split_goals(catalogue: Catalogue, human: bool, seed: int = 0) -> Splits:
         seed: draws price bounds.
     """
     goals = make_repaired_goals(catalogue, seed, human)
+    # The id breaks ties of the hash, so the order is total whatever order the goals came in.
     goals.sort(key=lambda goal: (rng.derive("webshop goal order", goal.task_id), goal.task_id))
     return _cut(goals)
 
@@ -72,12 +74,17 @@ def original_splits(catalogue: Catalogue, human: bool) -> Splits:
         catalogue: the products.
         human: goals of people, not synthetic ones.
     """
-    train, held = (
+    training_order, validation_order = (
         [replace(goal, worker=seed) for goal in make_original_goals(catalogue, seed, human)[0]]
         for seed in (TRAINING_WORKER, VALIDATION_WORKER)
     )
-    test, rest = _ends(len(held), ORIGINAL_CALIBRATION)
-    return Splits(tuple(train[test:]), tuple(held[test:rest]), tuple(held[:test]))
+    # The same positions are cut from both orders; nothing in the reference compares the goals themselves.
+    test, rest = _ends(len(validation_order), ORIGINAL_CALIBRATION)
+    return Splits(
+        train=tuple(training_order[test:]),
+        calibration=tuple(validation_order[test:rest]),
+        test=tuple(validation_order[:test]),
+    )
 
 
 def count_training_overlap(splits: Splits) -> dict[str, int]:
@@ -103,6 +110,7 @@ def trained_on_by_any(count: int) -> int:
         count: how many goals there are.
     """
     test = _ends(count, ORIGINAL_CALIBRATION)[0]
+    # A worker's order depends on the number of goals and its seed alone, so numbers can be compared without the goals.
     tested = set(original_order(count, VALIDATION_WORKER)[:test])
     trained = {
         number for seed in range(TRAINING_WORKERS) for number in original_order(count, seed)[test:]

@@ -35,6 +35,7 @@ _WEBSHOP = (
     "Your admissible actions of the current situation are: \n[\n{admissible}\n].\n\n"
 )
 
+# The limit of verl-agent's WebShop environment manager.
 MAX_PROMPT_LENGTH = 13_000
 """A WebShop prompt with more characters is replaced by the one without history."""
 
@@ -78,6 +79,7 @@ def webshop_prompt(
             observation=observation,
             admissible=choices,
         )
+        # A long page falls back to the template without history, as in verl-agent.
         if len(prompt) + len(last) <= MAX_PROMPT_LENGTH:
             return prompt + last
 

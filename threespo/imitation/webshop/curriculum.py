@@ -29,6 +29,7 @@ from threespo.imitation.tokenizer import shop_vocabulary
 from threespo.imitation.webshop.expert import CAREFUL, ExpertNoise, decide
 from threespo.rng import generator
 
+# A tiny policy has a token for each product, so its embedding grows with the catalogue.
 MAX_PRODUCTS = 5_000
 
 NOISY = ExpertNoise(
@@ -148,6 +149,7 @@ def _stream(goals: list[Task]) -> TaskStream:
     def laps(stream: int, _: float) -> Iterator[Task]:
         for lap in itertools.count():
             order = list(goals)
+            # A key for each lap: where a stage stops does not change the order of later laps.
             generator(stream, "lap", lap).shuffle(order)
             yield from order
 
@@ -165,6 +167,7 @@ def _names(shop: WebShop, goals: list[Task]) -> set[str]:
             product.asin.lower(),
             *(value.lower() for _, values in product.options for value in values),
         }
+    # A word of one title only is seen too rarely to learn, and would cost a token.
     names |= {word for word, count in titles.items() if count > 1}
     return {name for name in names if not name.isdigit()}
 
@@ -192,7 +195,8 @@ def _understanding(turns: list[Turn]) -> dict[str, float]:
 
     facts: dict[str, float] = {}
     for kind, found in kinds.items():
-        facts[f"{kind}_recall"] = sum(turn.taken == turn.wanted for turn in found) / max(1, len(found))
+        agreements = sum(turn.taken == turn.wanted for turn in found)
+        facts[f"{kind}_recall"] = agreements / max(1, len(found))
         facts[f"{kind}_states"] = len(found)
 
     early = sum(turn.taken == BUY_ACTION for turn in kinds["option"])

@@ -77,11 +77,13 @@ class _PageDecision:
         self.goal = episode.task.goal
         self.wish = product_request(self.goal).lower()
         self.wanted = wanted_words(self.goal)
+        # The last word names the kind of product: "red cotton lamp" is a lamp.
         self.head = (WORD.findall(self.wanted) or ["it"])[-1]
         self.admissible = episode.setup.env.admissible(episode.state)
         self.parts = split_page(episode.observation)
 
     def decide(self) -> Decision:
+        # Draws come in a fixed order, and a page draws for the faults that can happen on it only.
         if self.rng.random() < self.noise.random_action:
             return self._because("try", self.rng.choice(self._harmless()))
         if self.rng.random() < self.noise.failing_action:
@@ -142,6 +144,7 @@ class _PageDecision:
 
     def _is_right(self) -> bool:
         """Return whether this is what is looked for, or the best of a good search's results."""
+        # The title is the part before the price: the parts of a page have no names.
         titles = [
             before for before, part in itertools.pairwise(self.parts) if part.startswith("Price: ")
         ]
