@@ -200,7 +200,9 @@ def try_lock(path: Path, *, shared: bool = False, wait: bool = True) -> IO[str] 
     Raises:
         InputError: if the file cannot be written or the file system has no locks.
     """
+    # ``flock`` and not a file that exists: the system releases it when a process is killed.
     operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    # An exclusive lock never waits: its caller reports who holds it.
     if not (shared and wait):
         operation |= fcntl.LOCK_NB
     try:

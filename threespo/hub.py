@@ -217,6 +217,7 @@ def _download(remote: _RemoteFile, target: Path, sha256: str | None, label: str)
         if target.is_file():
             return
 
+        # More than the whole file can only be a remainder of something else.
         received = partial.stat().st_size if partial.exists() else 0
         if received > remote.size:
             partial.unlink()

@@ -1,4 +1,4 @@
-"""What the environment says of the network, proxies and certificates: HTTP clients read it when they are made."""
+"""HTTP clients, and the environment variables for proxies and certificates that a client reads when it is made."""
 
 import ipaddress
 import os

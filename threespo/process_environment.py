@@ -33,7 +33,7 @@ _CACHES = {
     "IPYTHONDIR": "ipython",
     "JUPYTER_RUNTIME_DIR": "jupyter",
 }
-"""Variables of libraries that write beside the results, and a folder for each where the home cannot be written."""
+"""Variables of libraries that write caches, and the folder of each where the home folder cannot be written."""
 
 
 def isolate_process() -> None:
@@ -42,8 +42,8 @@ def isolate_process() -> None:
         os.environ.pop(name, None)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        # What a terminal has no letter for is spelled out, and no error. Opened anew: in a forked job the stream is not what
-        # its object was made for.
+        # Characters that the terminal's encoding lacks are escaped instead of raising an error. A new object, since in a
+        # forked job the stream may be a pipe where its object was made for a terminal.
         if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
             stream.flush()
             again = open(stream.fileno(), "w", 1, stream.encoding, "backslashreplace", closefd=False)  # noqa: SIM115

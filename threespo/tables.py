@@ -24,6 +24,7 @@ def write_table(
     Raises:
         InputError: if the file cannot be written.
     """
+    # Imported here: commands that read no table would wait for pandas, too.
     import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -47,9 +48,9 @@ def read_table(path: Path) -> "pd.DataFrame":
     try:
         return pd.read_parquet(path)
     except (OSError, ValueError, TypeError, LookupError, pa.ArrowException) as error:
-        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
-            f"{path}: not a readable table ({what}); the workflow makes anew what is missing"
+            f"{path}: not a readable table ({reason}); the workflow makes anew what is missing"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What a terminal may be shown: texts of games, products, models and files may hold sequences that control it."""
+"""Safe output on a terminal: texts of games, products, models and files may contain sequences that control it."""
 
 import functools
 import sys
@@ -13,7 +13,9 @@ def escape_controls(text: str) -> str:
     r"""Return ``text`` with every controlling character but line breaks and tabs spelled out, such as ``\x1b``."""
     if text.isprintable():
         return text
-    return "".join(one if one in "\n\t" else _spelled(one) for one in text)
+    return "".join(
+        character if character in "\n\t" else _escape_character(character) for character in text
+    )
 
 
 def join_first(names: Sequence[str], most: int = 3) -> str:
@@ -24,10 +26,12 @@ def join_first(names: Sequence[str], most: int = 3) -> str:
 
 @functools.cache
 def warn_once(text: str) -> None:
-    """Say a warning on standard error, once per process."""
+    """Print a warning on standard error, once per process."""
     print(escape_controls(f"warning: {text}"), file=sys.stderr)
 
 
-def _spelled(character: str) -> str:
-    hidden = unicodedata.category(character) in _CONTROLS
-    return character.encode("unicode_escape").decode("ascii") if hidden else character
+def _escape_character(character: str) -> str:
+    # Not every unprintable character: unassigned ones and private symbols of fonts do no harm.
+    if unicodedata.category(character) not in _CONTROLS:
+        return character
+    return character.encode("unicode_escape").decode("ascii")

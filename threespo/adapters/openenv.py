@@ -84,11 +84,11 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
 
         Args:
             seed: of the stream whose first task is played, where neither task nor index is given.
-            episode_id: what ``state`` tells of this episode.
+            episode_id: returned by ``state`` for this episode.
             task: id or index of the task.
-            split: that it is from.
+            split: split of the task.
             index: index of the task in its split.
-            kwargs: none is known.
+            kwargs: refused.
 
         Raises:
             InputError: for an unknown argument, split or task.
@@ -101,6 +101,7 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
         chosen = index if task is None else task
         if chosen is None:
             chosen = pick_task(check_seed(seed or 0), 0, len(player.tasks), "shuffled")
+        # A task that does not exist leaves the session's episode as it was.
         player.begin(chosen)
         self._player = player
         self._episode_id = episode_id
@@ -113,7 +114,8 @@ class TextEnvironment(Environment[TextAction, TextObservation, State]):  # type:
             InputError: before the first reset, or if the episode is over.
         """
         before = float(self._player.current.score)
-        return self._observation(float(self._player.act(action.command).score) - before)
+        after = float(self._player.act(action.command).score)
+        return self._observation(after - before)
 
     def _observation(self, reward: float | None) -> TextObservation:
         episode = self._player.current
@@ -177,6 +179,7 @@ def make_app(
         sessions: at most so many at a time.
         options: arguments of ``threespo.gym.tasks``.
     """
+    # OpenEnv calls it once for each session; the tasks behind all of them are cached and shared.
     make: Callable[[], TextEnvironment] = functools.partial(
         TextEnvironment, environment, split, **options
     )

@@ -29,5 +29,6 @@ def webshop_projection(actions: list[str], *, opening: str = "") -> tuple[list[s
 def _project(
     responses: Sequence[str], fallback_length: int, opening: str
 ) -> tuple[list[str], list[int]]:
+    # The same parser as in our own rollouts, so what counts as an action is defined once.
     parsed = [parse_response(opening + response, fallback_length) for response in responses]
     return [response.action for response in parsed], [int(response.valid) for response in parsed]

@@ -24,8 +24,10 @@ class TextEnv(BaseTextEnv):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         options = {str(name): value for name, value in dict(env_config or {}).items()}
+        # skyrl-gym passes the dataset's further columns on in ``extras``; which of both places depends on the dataset.
         given = dict(extras or {})
-        task = given.get("task", dict(given.get("extra_info") or {}).get("task"))
+        extra_info = dict(given.get("extra_info") or {})
+        task = given.get("task", extra_info.get("task"))
         if task is None:
             raise InputError(
                 "skyrl: the dataset's row names no task; expected extra_info.task, an id or a place"
@@ -50,7 +52,8 @@ class TextEnv(BaseTextEnv):  # type: ignore[misc]
         if before.done:
             raise InputError("skyrl: the episode is over; make another environment")
         outcome = respond(before, self._opening + action)
-        after = self._player.episode = outcome.episode
+        after = outcome.episode
+        self._player.episode = after
         self.turns += 1
         return BaseTextEnvStepOutput(
             observations=[] if after.done else [{"role": "user", "content": after.prompt}],

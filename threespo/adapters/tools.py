@@ -62,6 +62,7 @@ class Player:
         """Return the current observation and the admissible actions."""
         if self.current.done:
             return f"{render_observation(self.current)}\n\nThe episode is over: {describe_outcome(self.current)}."
+        # ``help`` lists commands of the text engine, for which a model that calls tools has no use.
         listed = "\n".join(action for action in self.admissible if action != "help")
         return f"{render_observation(self.current)}\n\nAdmissible actions:\n{listed}"
 

@@ -33,6 +33,8 @@ class _Tools:
     def __init__(self, environment: str, **options: Any) -> None:
         self._player = Player(environment, **options)
 
+    # TRL copies environments and may send them to other processes. Games and shops are large and already open there,
+    # so only the state of the episode travels.
     def __getstate__(self) -> dict[str, Any]:
         point = to_bytes(Snapshot(self._player.episode, 0, 0), self._player.tasks)
         return {"options": self._player.options, "point": point}

@@ -60,13 +60,14 @@ class ThreespoTaskset(vf.Taskset[ThreespoTask, ThreespoConfig]):  # type: ignore
             name: getattr(config, name)
             for name in ("environment", "split", "path", "max_steps", "opening")
         }
-        for place, task_id in enumerate(tasks.ids):
+        for index, task_id in enumerate(tasks.ids):
+            # The first prompt belongs to the task's data: verifiers shows it to the model by itself.
             data = ThreespoData(
                 id=task_id,
                 name=task_id,
-                prompt=tasks.begin(place).prompt,
+                prompt=tasks.begin(index).prompt,
                 options=options,
-                content=tasks.content(place),
+                content=tasks.content(index),
             )
             yield ThreespoTask(data, config.task)
 
@@ -85,9 +86,10 @@ class ThreespoEnv(vf.Env[ThreespoEnvConfig]):  # type: ignore[misc]
         config = ThreespoConfig(**task.data.options)
         tasks = config.open()
         episode = tasks.begin(task.data.id)
-        valid = admissible = 0
+        valid = 0
+        admissible = 0
         async with agents.player.interaction(task) as interaction:
-            # The first prompt is the task's.
+            # Without a message: the first prompt is in the task's data.
             segment = await interaction.turn()
             while not segment.terminated:
                 outcome = respond(episode, config.opening + (segment.last_reply or ""))
@@ -97,9 +99,12 @@ class ThreespoEnv(vf.Env[ThreespoEnvConfig]):  # type: ignore[misc]
                 if episode.done:
                     break
                 segment = await interaction.turn(episode.prompt)
+
         trace = interaction.trace
         trace.record_reward("score", float(episode.score), 1.0)
-        for name, value in (("success", episode.won), ("steps", episode.steps)):
-            trace.record_metric(name, float(value))
-        for name, count in (("valid", valid), ("admissible", admissible)):
-            trace.record_metric(name, count / max(1, episode.steps))
+        trace.record_metric("success", float(episode.won))
+        trace.record_metric("steps", float(episode.steps))
+        # An interaction that was terminated at once has no step.
+        responses = max(1, episode.steps)
+        trace.record_metric("valid", valid / responses)
+        trace.record_metric("admissible", admissible / responses)

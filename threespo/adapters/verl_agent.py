@@ -92,6 +92,7 @@ def build_alfworld_envs(
         records.sort(key=lambda record: record.game_id)
         contents = {record.game_id: content_hash(record) for record in records}
         compared = compare_folder(ALFWORLD, str(path), HELD_OUT if is_train else [split], contents)
+        # No history in prompts (0): the managers write their own prompts.
         setup = EpisodeSetup(Alfworld(), steps, 0)
         ids = [record.game_id for record in records]
 
@@ -178,6 +179,8 @@ def build_webshop_envs(
 
 
 def _find_folder(file: str | Path | None) -> str | None:
+    # verl-agent's configuration names the file of products; the others are expected next to it, as in the original.
     if file is None:
         return None
-    return str(Path(file).parent if Path(file).suffix in (".json", ".xz") else file)
+    is_file_name = Path(file).suffix in (".json", ".xz")
+    return str(Path(file).parent if is_file_name else file)

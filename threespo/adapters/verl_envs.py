@@ -85,6 +85,7 @@ class AlfworldEnvs(_EpisodeGroups):
     def _next_tasks(self) -> list[int]:
         if self._order == RELEASED:
             return [next(worker) for worker in self._workers]
+        # The panel's order, in batches, from the start again after the last game.
         first = self._round
         self._round += self.env_num
         return [index % len(self._games) for index in range(first, first + self.env_num)]
@@ -151,12 +152,16 @@ class WebshopEnvs(_EpisodeGroups):
             tasks = self._next_tasks()
         if len(tasks) != self.env_num:
             raise InputError(f"verl-agent: expected {self.env_num} tasks, found {len(tasks)}")
-        started = [goals.begin(which) for goals, which in zip(self._goals, tasks, strict=True)]
-        self._episodes = [episode for episode in started for _ in range(self.group_n)]
+        # An unknown task is an error before any episode is replaced.
+        started: list[Episode] = []
+        for goals, task in zip(self._goals, tasks, strict=True):
+            started += [goals.begin(task)] * self.group_n
+        self._episodes = started
         return [render_observation(episode) for episode in self._episodes], self._infos(at_reset=True)
 
     def _next_tasks(self) -> list[int]:
         if self._order == RELEASED:
+            # The release's own generator and call, so that equal seeds draw equal goals.
             drawn: list[int] = self._rng.choice(
                 self.goal_idxs, size=self.env_num, replace=False
             ).tolist()
@@ -171,19 +176,20 @@ class WebshopEnvs(_EpisodeGroups):
         """Take an action in each episode; return observations, rewards, dones and infos."""
         self._act(actions)
         rewards = [WIN_REWARD if episode.won else 0 for episode in self._episodes]
+        # ``ended`` and not ``done``: WebShop has no step limit of its own, the managers count steps.
         dones = [episode.ended for episode in self._episodes]
         return [render_observation(episode) for episode in self._episodes], rewards, dones, self._infos()
 
     def _infos(self, at_reset: bool = False) -> list[dict[str, Any]]:
+        env = self._goals[0].setup.env
         infos = []
         for episode in self._episodes:
-            info = {
-                "available_actions": _list_available_actions(
-                    self._goals[0].setup.env.admissible(episode.state)
-                ),
-                "won": episode.won,
-            }
-            infos.append(info if at_reset else {**info, "task_score": float(episode.score)})
+            available = _list_available_actions(env.admissible(episode.state))
+            info: dict[str, Any] = {"available_actions": available, "won": episode.won}
+            # As in verl-agent, whose infos at reset have no score.
+            if not at_reset:
+                info["task_score"] = float(episode.score)
+            infos.append(info)
         return infos
 
 

@@ -131,6 +131,7 @@ def continue_episodes(
         samples = sampler.sample(tuple(requests), seed=seed, temperature=temperature)
 
         for index, (sample,) in zip(active, samples, strict=True):
+            # The whole response is judged and recorded, whether or not a server has separated the thought.
             response = full_response_text(sample)
             outcome = respond(episodes[index], response)
             episodes[index] = outcome.episode
@@ -166,5 +167,6 @@ def full_response_text(sample: Sample) -> str:
     has_thought = "<think>" in text and "</think>" in text
     if sample.thought is None or has_thought or not has_action:
         return text
+    # Tags within the thought would be parsed as the response's own; their words stay.
     thought = _TAG.sub(lambda tag: tag[0].strip("<>"), sample.thought)
     return f"<think>{thought}</think>{text}"

@@ -84,6 +84,7 @@ def reflection_prompt(episode: Episode, notes: Sequence[str], max_characters: in
         notes: what the model noted after its earlier attempts, oldest first.
         max_characters: length of the shown history: the last steps that fit into it, but at least one.
     """
+    # From the end: what led to the failure is in the last steps, and the whole history may exceed the context.
     lines = _format_history(episode)
     while len(lines) > 1 and sum(len(line) for line in lines) > max_characters:
         lines = lines[1:]
@@ -181,6 +182,7 @@ def play_trials(
             key=(*key, "trial", trial) if trial else key,
             prompter=_AgentPrompter(agent, setup.env.text.fallback_length, unsolved_notes),
         )
+        # Success is that of any attempt; ``first_won`` keeps what one attempt alone would give.
         for index, attempt in zip(unsolved, played, strict=True):
             if trial == 0:
                 records[index] = replace(attempt, first_won=attempt.episode.won)

@@ -20,8 +20,10 @@ class AnyText(spaces.Text):
     """Space of texts of any characters; samples are printable ASCII."""
 
     def __init__(self, max_length: int = MAX_TEXT_LENGTH) -> None:
-        super().__init__(max_length, min_length=0, charset="".join(map(chr, range(32, 127))))
+        printable_ascii = "".join(map(chr, range(32, 127)))
+        super().__init__(max_length, min_length=0, charset=printable_ascii)
 
+    # Gymnasium's own check is by the character set, and product titles have any character of Unicode.
     def contains(self, x: Any) -> bool:
         return isinstance(x, str) and len(x) <= self.max_length
 
@@ -44,6 +46,7 @@ class AnyText(spaces.Text):
 
 def render_observation(episode: Episode) -> str:
     """Return the text that the original environment returns: in WebShop, the page with the instruction."""
+    # WebShop's ``observation`` is without the instruction, which prompts state elsewhere; ALFWorld's states have no page.
     return str(getattr(episode.state, "page", None) or episode.observation)
 
 
@@ -109,7 +112,8 @@ class TextEnv(gymnasium.Env[str, str]):
         self.action_space = AnyText()
         self._episode: Episode | None = None
         self._admissible: tuple[str, ...] = ()
-        self._seed = self._played = 0
+        self._seed = 0
+        self._played = 0
         self._closed = False
 
     @property
@@ -142,7 +146,9 @@ class TextEnv(gymnasium.Env[str, str]):
         Raises:
             InputError: for an unknown task or option, or after ``close``.
         """
-        seed = None if seed is None else check_seed(seed)
+        # Before Gymnasium sees it: it refuses the integers of numpy.
+        if seed is not None:
+            seed = check_seed(seed)
         super().reset(seed=seed)
         if self._closed:
             raise InputError("the environment is closed; make another")
@@ -152,11 +158,12 @@ class TextEnv(gymnasium.Env[str, str]):
         if seed is not None:
             self._seed = seed
             self._played = 0
-        which = (options or {}).get("task")
-        if which is None:
-            which = pick_task(self._seed, self._played, len(self.tasks), self.order)
+
+        task = (options or {}).get("task")
+        if task is None:
+            task = pick_task(self._seed, self._played, len(self.tasks), self.order)
             self._played += 1
-        self._set(self.tasks.begin(which))
+        self._set(self.tasks.begin(task))
         info = make_info(self.episode, list(self._admissible), self.tasks)
         return render_observation(self.episode), info
 
@@ -173,11 +180,15 @@ class TextEnv(gymnasium.Env[str, str]):
             raise InputError(
                 f"the episode of task {before.task.task_id!r} is over after {before.steps} steps: call reset()"
             )
-        allowed = is_admissible(action, self._admissible)
+        # By the list before the step, which is the one that the agent chose from.
+        admissible = is_admissible(action, self._admissible)
         after = take_action(before, action)
         self._set(after)
-        info = {**make_info(after, list(self._admissible), self.tasks), "admissible": allowed}
+
+        info = make_info(after, list(self._admissible), self.tasks)
+        info["admissible"] = admissible
         reward = float(after.score - before.score)
+        # ``done`` includes the step limit, ``ended`` is the environment's own end.
         truncated = after.done and not after.ended
         return render_observation(after), reward, after.ended, truncated, info
 
@@ -214,14 +225,15 @@ class TextEnv(gymnasium.Env[str, str]):
         """
         if self._closed:
             raise InputError("the environment is closed; make another")
-        found = point if isinstance(point, Snapshot) else from_bytes(point, self.tasks)
-        if found.episode is not None and found.episode.setup is not self.tasks.setup:
+        snapshot = point if isinstance(point, Snapshot) else from_bytes(point, self.tasks)
+        # Environments with equal arguments share one setup, so identity says that they play the same tasks alike.
+        if snapshot.episode is not None and snapshot.episode.setup is not self.tasks.setup:
             raise InputError(
                 "this snapshot is of an environment that was made in another way; use dump() between processes"
             )
-        self._seed = found.seed
-        self._played = found.played
-        self._set(found.episode)
+        self._seed = snapshot.seed
+        self._played = snapshot.played
+        self._set(snapshot.episode)
 
     def dump(self) -> bytes:
         """Return the present state as bytes for ``restore`` in any process; no pickle is involved."""
@@ -229,6 +241,7 @@ class TextEnv(gymnasium.Env[str, str]):
 
     def _set(self, episode: Episode | None) -> None:
         self._episode = episode
+        # Computed once per state: ``step``, ``info`` and ``render`` all need the list.
         self._admissible = () if episode is None else self.tasks.setup.env.admissible(episode.state)
 
 

@@ -71,6 +71,7 @@ def from_bytes(data: bytes, tasks: Tasks) -> Snapshot:
     Raises:
         InputError: if the bytes are no snapshot, damaged, of another version, of other tasks or of other data.
     """
+    # Each check has a message of its own, from the most general fault to the most special one.
     header, _, body = bytes(data).partition(b"\n")
     words = header.decode("ascii", "replace").split(" ")
     if len(words) != 3 or words[0] != _NAME:
@@ -89,6 +90,7 @@ def from_bytes(data: bytes, tasks: Tasks) -> Snapshot:
     if values["task"] is None:
         return Snapshot(None, values["seed"], values["played"])
     task = tasks.task(values["task"])
+    # Two catalogues or folders may have a task of the same id: the same state would then continue another task.
     content = tasks.content(task.task_id)
     if values["content"] != content:
         raise InputError(
@@ -115,6 +117,7 @@ def _describe_tasks(tasks: Tasks) -> dict[str, Any]:
             "fidelity": env.fidelity,
             "catalogue": env.catalogue.facts["sha256"],
         }
+        # Only in this mode does the session's name appear in the pages.
         if env.mode == "url":
             description["session"] = env.session
     return description
@@ -125,18 +128,23 @@ def _dump_state(state: Any) -> Any:
         return {"facts": state.world, "observation": state.observation, "won": state._won}
     if isinstance(state, ShopState):
         values = {field.name: getattr(state, field.name) for field in fields(state)}
+        # The goal is the task itself, and JSON has no sets; sorted, so that equal states give equal bytes.
         return {**values, "goal": None, "visited": sorted(state.visited)}
     raise InputError(f"states of {type(state).__name__} cannot be written as bytes")
 
 
 def _load_state(task: Any, values: dict[str, Any]) -> Any:
     if isinstance(task, Game):
+        # JSON has made lists of tuples; states are hashed, so they need tuples again.
         facts = WorldState._make(
             tuple(value) if isinstance(value, list) else value for value in values["facts"]
         )
         return GameState(task, facts, values["observation"], values["won"])
     assert isinstance(task, ShopGoal)
-    chosen = tuple((name, value) for name, value in values["chosen"])
-    return ShopState(
-        **{**values, "goal": task, "chosen": chosen, "visited": frozenset(values["visited"])}
-    )
+    restored = {
+        **values,
+        "goal": task,
+        "chosen": tuple((name, value) for name, value in values["chosen"]),
+        "visited": frozenset(values["visited"]),
+    }
+    return ShopState(**restored)

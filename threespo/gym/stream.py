@@ -17,6 +17,7 @@ def pick_task(seed: int, number: int, count: int, order: str) -> int:
         count: number of tasks.
         order: ``shuffled``: another order in each pass, drawn from the seed; ``listed``: the panel's, whatever the seed.
     """
+    # A sweep is one pass over all tasks.
     sweep, index = divmod(number, count)
     if order == "listed":
         return index
@@ -29,6 +30,7 @@ def check_order(order: str) -> None:
         raise InputError(f"order: expected one of {', '.join(ORDERS)}, found {order!r}")
 
 
+# Cached, since every reset asks for one index of a whole permutation.
 @functools.lru_cache(maxsize=64)
 def _shuffle_tasks(seed: int, sweep: int, count: int) -> list[int]:
     indices = list(range(count))

@@ -69,10 +69,10 @@ class Tasks:
         self.comparison = comparison
         self._load = load
         self._contents = contents
-        self._checked = functools.lru_cache(maxsize=_MAX_CACHED_TASKS)(self._load_checked)
-        self._content = functools.lru_cache(maxsize=_MAX_CACHED_TASKS)(
-            lambda index: content_hash(self._checked(index))
-        )
+        # A cache for each split and not one on the class, where large splits would push out each other's games.
+        cached = functools.lru_cache(maxsize=_MAX_CACHED_TASKS)
+        self._checked = cached(self._load_checked)
+        self._content = cached(lambda index: content_hash(self._checked(index)))
         self._indices = {task_id: index for index, task_id in enumerate(self.ids)}
 
     def __len__(self) -> int:
@@ -111,6 +111,7 @@ class Tasks:
         Raises:
             InputError: if there is none.
         """
+        # By id first: an id may consist of digits.
         if isinstance(which, str) and which in self._indices:
             return self._indices[which]
         index = to_whole_number(which)
@@ -187,6 +188,7 @@ def _read_games(folder: Path, split: str, human_goals: float, goal_seed: int) ->
     if split == "calibration" and not has_calibration:
         source_split = "train"
     records = sources.load_games(folder, source_split, human_goals=human_goals, goal_seed=goal_seed)
+    # The calibration games are the official panel's, so that every folder of official data is cut alike.
     if not has_calibration and split in ("train", "calibration"):
         official = load_panel("alfworld-official")
         held_out = {task.task_id for task in official.splits["calibration"]}
@@ -198,6 +200,7 @@ def _read_games(folder: Path, split: str, human_goals: float, goal_seed: int) ->
         raise InputError(
             f"{folder}: no game of {split!r}; threespo data alfworld --from {folder} --to DIR makes it"
         )
+    # The keys of the panel's own order (``threespo data`` sorts by them too): stored names, not to be changed.
     order = "calibration" if split in ("train", "calibration") else "choice"
     return sorted(records, key=lambda record: derive(order, record.game_id))
 
@@ -228,6 +231,7 @@ def open_webshop_tasks(
     Raises:
         InputError: if the split or folder is missing, or an argument is out of range.
     """
+    # A generated shop is checked against its panel task by task, a folder's by comparison with the nearest panel.
     contents = None
     if path is None:
         _, contents = _read_generated_panel("webshop-generated", split)
@@ -307,6 +311,7 @@ def open_tasks(environment: str, **options: Any) -> Tasks:
         name: os.fspath(value) if isinstance(value, os.PathLike) else to_python(value)
         for name, value in options.items()
     }
+    # Values that cannot be hashed would fail in the cache, with a message that names no argument.
     for name, value in given.items():
         if isinstance(value, list | set | dict):
             raise InputError(
@@ -315,9 +320,9 @@ def open_tasks(environment: str, **options: Any) -> Tasks:
     try:
         return TASK_OPENERS[environment](**given)
     except TypeError as error:
-        raise InputError(
-            f"{environment}: {error}".replace(f"{TASK_OPENERS[environment].__name__}() ", "")
-        ) from error
+        # Python's message for an unknown argument is clear enough but for the function's name.
+        function = TASK_OPENERS[environment].__name__
+        raise InputError(f"{environment}: {error}".replace(f"{function}() ", "")) from error
 
 
 def _read_generated_panel(name: str, split: str) -> tuple[list[str], list[str]]:

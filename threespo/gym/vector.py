@@ -58,6 +58,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         self.num_envs = num_envs
         mode = AutoresetMode.NEXT_STEP if autoreset else AutoresetMode.DISABLED
         self.metadata = {"render_modes": [], "autoreset_mode": mode}
+        # Observations and actions are texts alike.
         self.single_observation_space = self.single_action_space = AnyText()
         self.observation_space = self.action_space = batch_space(AnyText(), num_envs)
         self._autoreset = autoreset
@@ -100,6 +101,8 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         tasks = given.pop("tasks", None)
         if given:
             raise InputError(f"reset: no option {min(given)!r}; there are: reset_mask, tasks")
+
+        # All arguments are checked before any episode is replaced.
         chosen = list(range(self.num_envs)) if mask is None else np.flatnonzero(mask).tolist()
         if mask is not None and len(mask) != self.num_envs:
             raise InputError(f"reset_mask: expected {self.num_envs} values, found {len(mask)}")
@@ -127,29 +130,32 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         before = self.episodes
         if isinstance(actions, str) or len(actions) != self.num_envs:
             raise InputError(f"actions: expected {self.num_envs} texts, found {len(actions)}")
+
         rewards = np.zeros(self.num_envs)
-        allowed = np.zeros(self.num_envs, dtype=object)
+        # Of objects, like all values of ``info`` here.
+        admissible = np.full(self.num_envs, False, dtype=object)
         for index, (episode, action) in enumerate(zip(before, actions, strict=True)):
-            allowed[index] = False
             if episode.done:
+                # NextStep: the step after the end returns the first observation of the next episode, with reward 0.
                 if self._autoreset:
                     self._begin(index, None)
                 continue
             if not isinstance(action, str):
                 raise InputError(f"actions[{index}]: expected a text, found {type(action).__name__}")
-            allowed[index] = is_admissible(action, self._admissible[index])
+            admissible[index] = is_admissible(action, self._admissible[index])
             after = take_action(episode, action)
             rewards[index] = after.score - episode.score
             self._set(index, after)
 
         ended = np.array([episode.ended for episode in self.episodes])
-        over = np.array([episode.done for episode in self.episodes])
+        done = np.array([episode.done for episode in self.episodes])
+        truncated = done & ~ended
         info = {
             **self._information(),
-            "admissible": allowed,
+            "admissible": admissible,
             "_admissible": np.ones(self.num_envs, dtype=bool),
         }
-        return self._texts(), rewards, ended, over & ~ended, info
+        return self._texts(), rewards, ended, truncated, info
 
     def fork(self, place: int | None = None, onto: Sequence[int] = ()) -> "TextVectorEnv":
         """Return an independent copy of all episodes; or, given ``place``, copy its episode onto others of this one.
@@ -165,13 +171,15 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
             for other in onto:
                 self._set(other, self.episodes[place])
             return self
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        twin._episodes = list(self._episodes)
-        twin._admissible = list(self._admissible)
-        twin._played = list(self._played)
-        twin._np_random = None
-        return twin
+
+        # Not ``copy.copy`` of the lists' contents: episodes are immutable values and can be shared.
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        copied._episodes = list(self._episodes)
+        copied._admissible = list(self._admissible)
+        copied._played = list(self._played)
+        copied._np_random = None
+        return copied
 
     def snapshot(self) -> tuple[Snapshot, ...]:
         """Return the present states as values, (num_envs,)."""
@@ -191,26 +199,26 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         """
         if len(points) != self.num_envs:
             raise InputError(f"restore: expected {self.num_envs} points, found {len(points)}")
-        found = [
+        snapshots = [
             point if isinstance(point, Snapshot) else from_bytes(point, self.tasks) for point in points
         ]
-        if any(
-            point.episode is not None and point.episode.setup is not self.tasks.setup for point in found
-        ):
-            raise InputError(
-                "a snapshot is of an environment that was made in another way; use dump() between processes"
-            )
-        for index, point in enumerate(found):
-            self._seed = point.seed
-            self._played[index] = point.played
-            self._set(index, point.episode)
+        # All are checked before one is restored, so that a bad one changes nothing.
+        for snapshot in snapshots:
+            if snapshot.episode is not None and snapshot.episode.setup is not self.tasks.setup:
+                raise InputError(
+                    "a snapshot is of an environment that was made in another way; use dump() between processes"
+                )
+        for index, snapshot in enumerate(snapshots):
+            self._seed = snapshot.seed
+            self._played[index] = snapshot.played
+            self._set(index, snapshot.episode)
 
     def dump(self) -> tuple[bytes, ...]:
         """Return the present states as bytes, one per episode, for ``restore`` in any process."""
         return tuple(to_bytes(point, self.tasks) for point in self.snapshot())
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Nothing is held that must be closed."""
+        """Do nothing: there are no processes or files to close."""
 
     def _begin(self, index: int, task: int | str | None) -> None:
         if task is None:
@@ -234,9 +242,10 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
             for episode, admissible in zip(self.episodes, self._admissible, strict=True)
         ]
         info: dict[str, Any] = {}
-        for key, values in zip(rows[0], zip(*[row.values() for row in rows], strict=True), strict=True):
+        for key in rows[0]:
+            # Filled rather than converted: ``np.array`` would make a second axis of lists of equal lengths.
             column = np.empty(self.num_envs, dtype=object)
-            column[:] = values
+            column[:] = [row[key] for row in rows]
             info[key] = column
             info[f"_{key}"] = np.ones(self.num_envs, dtype=bool)
         return info

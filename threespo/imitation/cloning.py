@@ -53,7 +53,7 @@ def demonstrations(
     """Yield (prompt, response) for every state of an endless stream of the expert's episodes.
 
     Args:
-        expert: who acts.
+        expert: chooses the actions.
         setup: environment, step limit and history length.
         tasks: what is played.
         stage: says how noisy the experts are that play and that are imitated.
@@ -101,6 +101,7 @@ class Cloner:
     def train_stage(self, stage: Stage, hook: TrainingHook | None = None) -> None:
         """Train for one stage, showing progress on stderr; ``hook`` is called in between."""
         self.stages += 1
+        # A new optimizer for each stage: moments of the last stage's loss, which had other weights, would mislead it.
         optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
         )
@@ -173,7 +174,9 @@ class Cloner:
             # Similar lengths need little padding; lengths within eight tokens stay shuffled, so batches
             # still mix.
             pool.sort(key=lambda example: len(example.tokens) // 8)
-            batches = [pool[i : i + stage.batch] for i in range(0, len(pool), stage.batch)]
+            starts = range(0, len(pool), stage.batch)
+            batches = [pool[start : start + stage.batch] for start in starts]
+            # Otherwise every pool would go from short prompts to long ones, a cycle that the optimizer would follow.
             rng.shuffle(batches)
             yield from batches
 
@@ -243,5 +246,7 @@ def encode_pairs(
 def _rate_factor(step: int, steps: int) -> float:
     """Return the factor on the peak rate: warm-up over 60 steps, cosine decay to a twentieth."""
     warmup = min(1.0, (step + 1) / 60)
+    # At most 1: the number of steps is an estimate, and the rate must not rise again behind it.
     progress = min(1.0, step / max(1, steps))
-    return warmup * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * progress)))
+    cosine = 1 + math.cos(math.pi * progress)
+    return warmup * (0.05 + 0.95 * 0.5 * cosine)

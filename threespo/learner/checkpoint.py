@@ -37,7 +37,7 @@ def save_engine(engine: Any, folder: Path, identity: dict[str, Any], steps: int)
     Args:
         engine: DeepSpeed's.
         folder: where to; what is there is replaced.
-        identity: what whoever loads the checkpoint must agree on, as JSON values.
+        identity: what must be equal where the checkpoint is loaded, as JSON values.
         steps: optimizer steps taken so far.
 
     Raises:

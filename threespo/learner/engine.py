@@ -334,7 +334,7 @@ class DeepSpeedLearner:
 
 
 def checkpoint_identity(model: nn.Module, settings: OptimSettings) -> dict[str, Any]:
-    """Return what a checkpoint must agree on with whoever loads it, as JSON values."""
+    """Return what must be equal where a checkpoint is saved and where it is loaded, as JSON values."""
     # At ZeRO 3 a parameter is empty between passes and keeps its shape in ``ds_shape``.
     shapes = [
         [name, list(getattr(parameter, "ds_shape", parameter.shape))]

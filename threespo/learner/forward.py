@@ -293,6 +293,9 @@ def _plain_logprobs(
 ) -> Float[Tensor, " n"]:
     """Return the log-probabilities of a response from one plain forward."""
     tokens = torch.tensor([[*prompt, *response]], device=device)
-    logits = stock(input_ids=tokens, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
-    logprobs: Tensor = logits.log_softmax(dim=-1).gather(1, tokens[0, len(prompt) :, None])[:, 0]
+    all_logits = stock(input_ids=tokens, use_cache=False).logits[0]
+    # The token before each response token predicts it; in float32 as in ``ResponseScorer``.
+    logits = all_logits[len(prompt) - 1 : -1].float()
+    targets = tokens[0, len(prompt) :, None]
+    logprobs: Tensor = logits.log_softmax(dim=-1).gather(1, targets)[:, 0]
     return logprobs

@@ -1,6 +1,6 @@
 """Replies of a paid service, kept in a file (a *cassette*): one JSON line each, appended as they arrive.
 
-A recorded reply is never asked for again, so a killed run resumes where it was, and whoever has the file can rebuild its
+A recorded reply is never asked for again, so a killed run resumes where it was, and anyone with the file can rebuild its
 table offline and free of charge. A prompt is stored as part of a digest only.
 """
 

@@ -61,6 +61,7 @@ class DirectModel:
         self.lm_head: Tensor = stock.lm_head.weight
         self.final_norm: Tensor = stock.model.norm.weight
         self.rotary = stock.model.rotary_emb
+        # A large model's time is in the products themselves, so a copy of its weights would buy nothing.
         parameter_count = sum(parameter.numel() for parameter in stock.parameters())
         fuse = parameter_count < _MAX_FUSED_PARAMETERS
         self.layers = [_extract_layer(layer, fuse) for layer in stock.model.layers]
@@ -173,7 +174,8 @@ class DirectModel:
             values[index][:, :, start:end] = value.transpose(1, 2)
 
             # (G, W, H, D) -> (G, K, H/K * W, D): the lanes and heads that read the same keys become one matrix.
-            query = query.view(slots, lanes, self.kv_heads, groups, self.head_dim).permute(0, 2, 3, 1, 4)
+            query = query.view(slots, lanes, self.kv_heads, groups, self.head_dim)
+            query = query.permute(0, 2, 3, 1, 4)
             attended = F.scaled_dot_product_attention(
                 query.reshape(slots, self.kv_heads, groups * lanes, self.head_dim),
                 keys[index][:, :, :end],
@@ -181,6 +183,7 @@ class DirectModel:
                 attn_mask=mask,
             )
 
+            # And back: (G, K, H/K * W, D) -> (G, W, H * D).
             attended = attended.view(slots, self.kv_heads, groups, lanes, self.head_dim)
             attended = attended.permute(0, 3, 1, 2, 4).reshape(slots, lanes, -1)
             hidden = self._add_outputs(layer, hidden, attended)
@@ -248,5 +251,6 @@ def _make_mask(hidden_cells: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _rotate(states: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
     """Rotate (…, heads, D) by RoPE; ``signed_sin`` carries the sign of the half that is swapped in."""
+    # The stock ``rotate_half`` slices, negates and concatenates: more operations for the same bits.
     half = states.shape[-1] // 2
     return states * cos + torch.roll(states, half, dims=-1) * signed_sin

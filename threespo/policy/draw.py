@@ -37,6 +37,7 @@ def draw_tokens(
 
 
 def _draw_chunk(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    # In float64: rounding of a cumulative sum in float32 (6e-8) exceeds the probabilities of rare tokens.
     scaled = logits.double()
     if temperature != 1.0:
         scaled = scaled / temperature
@@ -49,6 +50,7 @@ def _draw_chunk(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[T
     largest_target = torch.nextafter(total, torch.zeros_like(total))
     target = torch.minimum(uniforms[:, None] * total, largest_target)
 
+    # ``right``: a uniform that equals F(k) draws a token behind k, so tokens of probability zero are never drawn.
     tokens = torch.searchsorted(cumulative, target, right=True)
     return tokens[:, 0], logprobs.gather(1, tokens)[:, 0]
 

@@ -103,6 +103,7 @@ class Grid:
         cells = torch.tensor(layout.cells, device=device).view(-1)
         self.used_cells = (cells >= 0).nonzero()[:, 0]
         self.rows = cells[self.used_cells]
+        # On the device, so that ``repack`` finds the rows' old caches without a copy to the host.
         self._cell_of_row = torch.zeros(total_rows, dtype=torch.long, device=device)
         self._cell_of_row[self.rows] = self.used_cells
         self.mask = self._make_mask(columns, device, dtype)
@@ -181,10 +182,12 @@ class Grid:
 
         device = self.used_cells.device
         old_slots = torch.tensor([slot_of_prompt[prompt] for prompt in layout.prompts], device=device)
-        # Empty cells, -1, copy from any row: nobody reads what is in them.
+        # Empty cells, -1, copy from any row: their contents are never read.
         rows = torch.tensor(layout.cells, device=device).clamp(min=0)
         old_cells = self._cell_of_row[rows]
 
+        # Response columns are interleaved by lane, (t, W): each row's are picked from its old cell and interleaved again
+        # with the new number of lanes.
         old_end = self.prompt_columns + position * lanes
         new_end = grid.prompt_columns + position * layout.lanes
         for old, new in zip(self.keys + self.values, grid.keys + grid.values, strict=True):
@@ -285,6 +288,7 @@ def _prefill(grid: Grid, prompts: Sequence[list[int]]) -> Float[Tensor, "G V"]:
     logits = torch.cat([_prefill_chunk(grid, prefix, prompts, slots) for slots in chunks])
 
     index_of_prompt = torch.tensor(is_first, device=device).cumsum(0) - 1
+    # A prompt with more responses than lanes has several slots: its cache is copied, which costs less than a forward.
     if len(first_slots) < len(prompt_of_slot):
         source = torch.tensor(first_slots, device=device)[index_of_prompt]
         for cache in grid.keys + grid.values:

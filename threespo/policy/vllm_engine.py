@@ -165,6 +165,7 @@ class VllmEngine:
                 temperature=temperature,
                 max_tokens=self._max_new_tokens,
                 stop_token_ids=self._stop_ids,
+                # 0: of the drawn token only, no alternatives.
                 logprobs=0,
                 detokenize=False,
             )
@@ -258,7 +259,7 @@ def _read_completion(completion: Any, is_greedy: bool) -> EngineResponse:
     tokens = tuple(completion.token_ids)
     finished = completion.finish_reason == "stop"
     if is_greedy:
-        # Certain, as the distribution at temperature 0 has it.
+        # Log-probability 0 is certainty, as the distribution at temperature 0 has it.
         return EngineResponse(tokens, (0.0,) * len(tokens), finished)
     logprobs = tuple(
         candidates[token].logprob for candidates, token in zip(completion.logprobs, tokens, strict=True)

@@ -35,7 +35,7 @@ def draw_tasks(tasks: list[Task], progress: Progress, settings: TrainSettings) -
 
     Args:
         tasks: the run's pool.
-        progress: where the run stands.
+        progress: how far the run is.
         settings: of the run; its seed and the epoch's number decide the draw.
     """
     training = settings.training

@@ -28,7 +28,7 @@ class Checkpointable(Protocol):
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run stands; everything but the weights. ``progress.json`` of a checkpoint has these fields."""
+    """How far a run is; everything but the weights. ``progress.json`` of a checkpoint has these fields."""
 
     identity: str
     """Hash of what decides the run; a checkpoint of another run or study is refused."""
@@ -84,7 +84,7 @@ def save_checkpoint(folder: Path, progress: Progress, trained: Mapping[str, Chec
 
     Args:
         folder: holds the run's checkpoints.
-        progress: where the run stands, after epoch N.
+        progress: how far the run is, after epoch N.
         trained: learner and critic by name; each saves itself into a folder of its name.
     """
     check_disk_space(folder, trained, 1)

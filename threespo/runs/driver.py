@@ -70,6 +70,8 @@ class Driver:
     def _update(self, request: UpdateRequest) -> list[UpdateStats]:
         stats = self.learner.update(request)
         self.updates += stats
+        # Means over a response's tokens: most methods give all of them the same advantage. ``fsum`` is exact, so the order
+        # of the tokens cannot change a recorded number.
         for batch in request.batches:
             self.advantages += [math.fsum(row.advantages) / len(row.advantages) for row in batch]
         return stats

@@ -1,7 +1,7 @@
 """Which GPUs a run may use: the scheduler counts GPUs, but does not say which, so concurrent runs claim theirs here.
 
 A claim is a locked file per device, in a folder of this machine and user. The system releases the lock
-when the process ends, however it ends. Devices are told apart by their UUIDs: what one process calls 0
+when the process ends, however it ends. Devices are identified by their UUIDs: what one process calls 0
 may be another's 3, or hidden from it.
 """
 
@@ -21,7 +21,7 @@ from threespo.files import try_lock
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 DEVICE_ORDER = "CUDA_DEVICE_ORDER"
-"""CUDA numbers the fastest device first unless told to number as nvidia-smi does."""
+"""CUDA numbers the fastest device first unless this makes it number as nvidia-smi does."""
 
 SCHEDULER_VARIABLES = (
     "SLURM_JOB_GPUS",
@@ -127,7 +127,7 @@ def check_device_count(count: int, offered: Sequence[Device]) -> None:
 
 
 def check_granted_gpus(granted: int, runs_per_gpu: int = 1) -> str:
-    """Check, before anything runs, that this machine has the GPUs that it was told to use.
+    """Check, before anything runs, that this machine has the GPUs that it is to use.
 
     Args:
         granted: N of ``--resources gpu=N``.
@@ -305,7 +305,7 @@ def _try_to_claim(
     """Lock up to ``count`` devices; return them with their locks, and those that processes of others use."""
     claimed: dict[Device, list[IO[str]]] = {}
     foreign: list[Device] = []
-    # What runs share is in use by others; of a device for one run alone nobody else may hold memory.
+    # A shared device is in use by other runs anyway; on one for a single run no other process may hold memory.
     current = {device.uuid: device for device in _list_devices()} if runs_per_gpu == 1 else {}
 
     # Slot by slot: runs that share devices spread over all of them before two meet on one.

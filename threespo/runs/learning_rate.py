@@ -54,12 +54,13 @@ def choose_learning_rate(settings: TuneSettings) -> None:
     for run in settings.trials:
         successes.setdefault(run.rate, []).append(trial_success(run, settings.paths))
     mean_success = {rate: fmean(values) for rate, values in successes.items()}
-    # Trials come with rising rates, and ``max`` returns the first of equals.
+    # Trials come with rising rates, and ``max`` returns the first of equals: the more cautious rate.
     best = max(mean_success, key=lambda rate: mean_success[rate])
     file = settings.paths.choice(settings.env, settings.policy, settings.method)
     write_json(file, {"learning_rate": best})
 
-    summary = ", ".join(f"{rate:g}: {success:.1%}" for rate, success in mean_success.items())
+    trials = [f"{rate:g}: {success:.1%}" for rate, success in mean_success.items()]
+    summary = ", ".join(trials)
     print(
         f"tune {settings.env}/{settings.policy}/{settings.method}: {best:g} of {summary}",
         file=sys.stderr,

@@ -49,7 +49,8 @@ def untrained_weights(settings: RunSettings) -> str:
 
 def read_prepared_inputs(settings: RunSettings) -> dict[str, Any]:
     """Return the descriptions of a run's base policy and tasks, which earlier stages have written."""
-    run, paths = settings.run, settings.paths
+    run = settings.run
+    paths = settings.paths
     files = {
         "base": paths.policy(run.env, run.policy) / POLICY_FILE,
         "tasks": paths.data(run.env) / MANIFEST,

@@ -57,6 +57,7 @@ def timed_report(kind: str) -> Iterator[Report]:
     report = Report(kind)
     start = time.perf_counter()
     yield report
+    # Not in a ``finally``: after an error nothing is printed.
     report.seconds = round(time.perf_counter() - start, 3)
     if not report.cases:
         raise InputError(
@@ -74,7 +75,7 @@ def read_cases(file: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
     Raises:
         InputError: if the file is missing or broken, or a case lacks one of ``fields``.
     """
-    # Known even if the first line cannot be read: the message names it.
+    # The error message names the last line that was read, even if that is none.
     number = 0
     try:
         with open_text(file) as lines:

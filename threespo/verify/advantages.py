@@ -42,23 +42,24 @@ def verify(
 
 def _compare(case: dict[str, Any]) -> tuple[bool, float]:
     """Return whether all advantages of a case agree, and the largest deviation from the exact ones."""
-    values = [
-        row
-        for group in case["groups"]
-        for row in _estimate(case["estimator"], case["params"], _steps(group))
-    ]
+    # Advantages step by step, one list for each trajectory; the reference numbers trajectories over all groups.
+    advantages: list[list[float]] = []
+    for group in case["groups"]:
+        advantages += _estimate(case["estimator"], case["params"], _steps(group))
+
+    # (trajectory, step) where rounding in float32 decides the reference's value: a group of nearly equal returns is
+    # divided by a standard deviation that is rounding error alone.
     sensitive = {tuple(pair) for pair in case["float_sensitive"]}
 
-    # ``float_sensitive`` lists (trajectory, step) where rounding in float32 decides the reference's value.
     equal = True
     worst = 0.0
-    for t, (got, exact, reference) in enumerate(
-        zip(values, case["expected_exact"], case["expected"], strict=True)
-    ):
-        for s, value in enumerate(got):
-            equal &= is_within(value, exact[s], 1e-6)
-            equal &= (t, s) in sensitive or is_within(value, reference[s], 1e-4)
-            worst = max(worst, abs(value - exact[s]))
+    expected = zip(advantages, case["expected_exact"], case["expected"], strict=True)
+    for trajectory, (found, exact, reference) in enumerate(expected):
+        for step, value in enumerate(found):
+            equal &= is_within(value, exact[step], 1e-6)
+            # The reference computes in float32, so its own values are good to about 1e-4.
+            equal &= (trajectory, step) in sensitive or is_within(value, reference[step], 1e-4)
+            worst = max(worst, abs(value - exact[step]))
     return equal, worst
 
 
@@ -76,10 +77,12 @@ def _steps(group: dict[str, Any]) -> list[Steps]:
 
 
 def _estimate(estimator: str, params: dict[str, Any], group: list[Steps]) -> list[list[float]]:
+    # The official code's name for "a trajectory counts once for each of its steps", which is its default.
     population: Population = "rows" if params.get("compute_mean_std_cross_steps", True) else "first_rows"
     if estimator == "rloo":
         return rloo_advantages(group, population=population)
 
+    # The other mode, ``mean_norm``, subtracts the mean only.
     normalise = params["mode"] == "mean_std_norm"
     eps = params["epsilon"]
     if estimator == "grpo":

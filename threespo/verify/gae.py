@@ -32,20 +32,22 @@ def verify(
 
 
 def _deviations(case: dict[str, Any]) -> Iterator[float]:
+    # verl's code bootstraps from the padding's value after the last token; with the tail at 0 it is textbook GAE.
     for suffix, keep_tail in (("", True), ("_tail_zeroed", False)):
-        found = [
-            generalised_advantages(
-                *_response(case, row),
-                gamma=case["gamma"],
-                lam=case["lam"],
-                tail=_tail(case, row) if keep_tail else 0.0,
+        advantages: list[list[float]] = []
+        returns: list[list[float]] = []
+        for row in range(len(case["rewards"])):
+            rewards, values = _response(case, row)
+            tail = _tail(case, row) if keep_tail else 0.0
+            row_advantages, row_returns = generalised_advantages(
+                rewards, values, gamma=case["gamma"], lam=case["lam"], tail=tail
             )
-            for row in range(len(case["rewards"]))
-        ]
-        yield from _compare(
-            case, f"advantages{suffix}", whiten_advantages([advantages for advantages, _ in found])
-        )
-        yield from _compare(case, f"returns{suffix}", [returns for _, returns in found])
+            advantages.append(row_advantages)
+            returns.append(row_returns)
+
+        # Whitened over the tokens of all responses together, as the reference does it.
+        yield from _compare(case, f"advantages{suffix}", whiten_advantages(advantages))
+        yield from _compare(case, f"returns{suffix}", returns)
 
 
 def _response(case: dict[str, Any], row: int) -> tuple[list[float], list[float]]:

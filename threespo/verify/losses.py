@@ -32,20 +32,20 @@ def deviations(case: dict[str, Any], dtype: torch.dtype) -> dict[str, float]:
         case: a reference case.
         dtype: of the computation; the reference is float64.
     """
-    got = _compute(case, dtype)
+    found = _compute(case, dtype)
     result: dict[str, float] = {}
     for name, value in case["expected"].items():
         expected = torch.tensor(value, dtype=torch.float64)
-        error = (got[name].double() - expected).abs() / expected.abs().clamp(min=1.0)
+        error = (found[name].double() - expected).abs() / expected.abs().clamp(min=1.0)
         result[name] = float(error.max())
     return result
 
 
 def _compute(case: dict[str, Any], dtype: torch.dtype) -> dict[str, Tensor]:
     mask = torch.tensor(case["mask"], dtype=torch.bool)
-    old, reference, advantages = (
-        torch.tensor(case[name], dtype=dtype)[mask] for name in ("old_logp", "ref_logp", "advantages")
-    )
+    old_logprobs = torch.tensor(case["old_logp"], dtype=dtype)[mask]
+    reference = torch.tensor(case["ref_logp"], dtype=dtype)[mask]
+    advantages = torch.tensor(case["advantages"], dtype=dtype)[mask]
     logprobs = torch.tensor(case["logp"], dtype=dtype)[mask].requires_grad_()
     settings = LossSettings(
         clip_low=case["clip_low"],
@@ -60,7 +60,7 @@ def _compute(case: dict[str, Any], dtype: torch.dtype) -> dict[str, Tensor]:
     rows, width = mask.shape
     weights = token_weights(lengths, torch.ones(rows, dtype=dtype), settings.aggregation, width)
 
-    losses = policy_losses(logprobs, old, advantages, settings)
+    losses = policy_losses(logprobs, old_logprobs, advantages, settings)
     kl = k3(logprobs, reference)
     policy_loss = (losses.policy * weights).sum()
     kl_loss = (kl * weights).sum()
@@ -74,7 +74,7 @@ def _compute(case: dict[str, Any], dtype: torch.dtype) -> dict[str, Tensor]:
         "pg_loss": policy_loss.detach(),
         "clipfrac": losses.clipped.double().mean(),
         "clipfrac_lower": losses.dual_clipped.double().mean(),
-        "approx_kl": (old - logprobs.detach()).mean(),
+        "approx_kl": (old_logprobs - logprobs.detach()).mean(),
         "kl_loss": kl_loss.detach(),
         "total_loss": total.detach(),
         "pg_loss_tokens": padded(losses.policy),

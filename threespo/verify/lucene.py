@@ -48,11 +48,11 @@ def verify(catalogue: Path | None, queries: int, index: Path | None = None) -> R
         for kind, query in draw_queries(shop, queries):
             found = shop.index.search(query)
             expected = lucene.search(query)
-            overlaps.append(
-                len({*found} & {*expected}) / max(len(found), len(expected))
-                if found or expected
-                else 1.0
-            )
+            # Two empty lists agree entirely.
+            overlap = 1.0
+            if found or expected:
+                overlap = len({*found} & {*expected}) / max(len(found), len(expected))
+            overlaps.append(overlap)
             firsts += found[:1] == expected[:1]
             kinds[kind] += 1
 
@@ -91,16 +91,14 @@ def _open_lucene(shop: Catalogue, folder: Path | None) -> Iterator[LuceneSearch]
 def _print_difference(
     shop: Catalogue, kind: str, query: str, found: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
-    # The first place at which the lists differ; the shorter one may be the beginning of the longer.
-    place = next(
-        (place for place, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]),
-        min(len(found), len(expected)),
-    )
-    ours, theirs = (
-        [shop.head(number)[0] for number in numbers[place : place + 3]] for numbers in (found, expected)
-    )
+    # The first rank at which the lists differ; the shorter one may be the beginning of the longer.
+    rank = 0
+    while rank < min(len(found), len(expected)) and found[rank] == expected[rank]:
+        rank += 1
+    ours = [shop.head(number)[0] for number in found[rank : rank + 3]]
+    theirs = [shop.head(number)[0] for number in expected[rank : rank + 3]]
     print(
-        f"{kind} query {query!r}: from place {place + 1} on {ours}, by Lucene {theirs}", file=sys.stderr
+        f"{kind} query {query!r}: from place {rank + 1} on {ours}, by Lucene {theirs}", file=sys.stderr
     )
 
 
@@ -115,6 +113,7 @@ def draw_queries(shop: Catalogue, count: int) -> Iterator[tuple[str, str]]:
         kind = kinds[drawn % len(kinds)]
         query = _QUERY_KINDS[kind](shop, rng.generator("verify lucene", kind, drawn))
         if query is None:
+            # Not every catalogue has instructions by people, or text that is not ASCII.
             kinds.remove(kind)
             continue
         drawn += 1
@@ -123,6 +122,7 @@ def draw_queries(shop: Catalogue, count: int) -> Iterator[tuple[str, str]]:
 
 def _draw_product(shop: Catalogue, source: Random, fits: Callable[[Product], object]) -> Product | None:
     """Draw a product that ``fits``; None if none of ``_MAX_DRAWS`` draws does."""
+    # Bounded: a catalogue may have no such product at all.
     tried = (shop.product(source.randrange(len(shop))) for _ in range(_MAX_DRAWS))
     return next((product for product in tried if fits(product)), None)
 
@@ -142,11 +142,13 @@ def _draw_goal(shop: Catalogue, source: Random) -> str | None:
         return None
     if product.human and (not product.instruction or source.random() < 0.5):
         return source.choice(product.human).text
-    wish = ", and ".join(
+    # In the words and the order of WebShop's synthetic goals: instruction, options, upper bound of the price.
+    options = ", and ".join(
         f"{name}: {source.choice(values)}" for name, values in product.options if values
     )
+    with_options = f" with {options}" if options else ""
     bound = f", and price lower than {source.randrange(10, 200, 10):.2f} dollars"
-    return f"{product.instruction}{f' with {wish}' if wish else ''}{bound}"
+    return f"{product.instruction}{with_options}{bound}"
 
 
 def _draw_partial_title(shop: Catalogue, source: Random) -> str | None:
@@ -155,8 +157,9 @@ def _draw_partial_title(shop: Catalogue, source: Random) -> str | None:
     if product is None:
         return None
     words = product.title.split()
-    kept = source.randint(1, len(words))
-    return " ".join(words[place] for place in sorted(source.sample(range(len(words)), kept)))
+    kept_count = source.randint(1, len(words))
+    kept = sorted(source.sample(range(len(words)), kept_count))
+    return " ".join(words[index] for index in kept)
 
 
 def _draw_word(shop: Catalogue, source: Random) -> str | None:
@@ -166,7 +169,11 @@ def _draw_word(shop: Catalogue, source: Random) -> str | None:
 def _draw_mixed_words(shop: Catalogue, source: Random) -> str | None:
     """Return words of several products, some more than once."""
     words = _draw_words(shop, source, source.randint(2, 15))
-    return " ".join([*words, *source.choices(words, k=source.randint(0, 3))]) if words else None
+    if not words:
+        return None
+    # Repeated words: BM25 adds a term's weight once for each occurrence in the query.
+    repeated = source.choices(words, k=source.randint(0, 3))
+    return " ".join([*words, *repeated])
 
 
 def _draw_joined_words(shop: Catalogue, source: Random) -> str | None:
@@ -181,8 +188,10 @@ def _draw_non_ascii(shop: Catalogue, source: Random) -> str | None:
     if product is None:
         return None
     words = product.searched_text.split()
-    place = source.choice([place for place, word in enumerate(words) if not word.isascii()] or [0])
-    return " ".join(words[max(0, place - 2) : place + 3])
+    # None is left if the character is itself a blank, at which the text is split.
+    foreign = [index for index, word in enumerate(words) if not word.isascii()] or [0]
+    centre = source.choice(foreign)
+    return " ".join(words[max(0, centre - 2) : centre + 3])
 
 
 _QUERY_KINDS: dict[str, Callable[[Catalogue, Random], str | None]] = {

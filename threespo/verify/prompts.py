@@ -24,6 +24,7 @@ def _prompt(case: dict[str, Any]) -> str:
     history = [(step["observation"], step["action"]) for step in case["history"]]
     # ALFWorld's reference has the admissible commands as a list, WebShop's what can be clicked and searched.
     listed = case.get("admissible_commands")
-    actions = listed_actions(case["available_actions"]) if listed is None else listed
+    if listed is None:
+        listed = listed_actions(case["available_actions"])
     template = environment(case["env"]).text.prompt
-    return template(case["task"], case["observation"], actions, history, case["history_length"])
+    return template(case["task"], case["observation"], listed, history, case["history_length"])

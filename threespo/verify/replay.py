@@ -1,4 +1,4 @@
-"""Which replay checks a reference file, and what is said of a file that is none."""
+"""Which replay checks a reference file, and the error for a file that is none."""
 
 import importlib
 from pathlib import Path
@@ -21,8 +21,7 @@ KINDS = (
 """Kinds of reference files; each is a module of ``threespo.verify`` with a function ``verify``."""
 
 LUCENE = "lucene"
-"""The kind of ``threespo verify`` that has no reference file: the other search engine answers on the spot."""
-
+"""The kind of ``threespo verify`` that has no reference file: Lucene itself answers each query."""
 
 DEFAULT_QUERIES = 200
 
@@ -55,16 +54,15 @@ def replay(
         catalogue: folder of a catalogue's JSON files, for kinds that shop.
         only: the one estimator to check.
         queries: searches that ``LUCENE`` compares; by default ``DEFAULT_QUERIES``.
-        index: where its index is, or is to be kept.
+        index: folder of its index; made if it is not there.
 
     Raises:
         InputError: if the file is no reference file of this kind.
     """
     options = {"games": games, "catalogue": catalogue, "only": only, "queries": queries, "index": index}
     read = _OPTIONS_BY_KIND.get(kind, ())
-    refuse_ignored(
-        f"verify {kind}", **{name: value for name, value in options.items() if name not in read}
-    )
+    ignored = {name: value for name, value in options.items() if name not in read}
+    refuse_ignored(f"verify {kind}", **ignored)
     if kind == LUCENE:
         from threespo.verify import lucene
 
@@ -76,6 +74,7 @@ def replay(
     if file is None:
         raise InputError(f"verify {kind}: needs a reference file; name it after the kind")
 
+    # Only the kind that is asked for: some load torch, others the games.
     module = importlib.import_module(f"threespo.verify.{kind}")
     try:
         report: Report = module.verify(file, games, catalogue, only)

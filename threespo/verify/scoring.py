@@ -16,7 +16,7 @@ _TOLERANCE = 1e-8
 def verify(
     file: Path, games: Path | None = None, catalogue: Path | None = None, only: str | None = None
 ) -> Report:
-    """Compare every case; at a ``boundary`` the number of samples must be that of the limit eps -> 0."""
+    """Compare every case."""
     with timed_report("scoring") as report:
         for case in read_cases(file, ("kind", "input", "expected")):
             values = _COMPARISONS[case["kind"]](case)
@@ -36,16 +36,27 @@ def _read_settings(given: Case) -> ScoreSettings:
     return ScoreSettings(given["alpha"], given["xi"], given["zeta"], given["eps"], given["g_max"])
 
 
+def _read_table(counts: dict[str, list[float]]) -> StateTable:
+    """Return the table of a reference: (N_total, N_success) of each state."""
+    return StateTable({key: (float(total), float(won)) for key, (total, won) in counts.items()})
+
+
 def _compare_score(case: Case) -> list[tuple[Any, Any]]:
     given = case["input"]
     expected = case["expected"]
-    got = state_score(given["n_total"], given["n_success"], given["depth"], _read_settings(given))
+    found = state_score(given["n_total"], given["n_success"], given["depth"], _read_settings(given))
+    # Where the allocation is a whole number before rounding, eps alone decides which way it is rounded; the number of
+    # samples must then be that of the limit eps -> 0.
     rollouts = expected["n_rollouts_eps0"] if case.get("boundary") else expected["n_rollouts"]
-    pairs: list[tuple[Any, Any]] = [(got.rollouts, rollouts), (got.gated, expected["gated"])]
-    pairs += [(got.success_rate, expected["success_rate"]), (got.score, expected["score"])]
+    pairs: list[tuple[Any, Any]] = [
+        (found.rollouts, rollouts),
+        (found.gated, expected["gated"]),
+        (found.success_rate, expected["success_rate"]),
+        (found.score, expected["score"]),
+    ]
     # Tiny scores must also be right relative to themselves, not only within an absolute tolerance.
     if expected["score"]:
-        pairs.append((got.score / expected["score"], 1.0))
+        pairs.append((found.score / expected["score"], 1.0))
     return pairs
 
 
@@ -71,43 +82,46 @@ def _compare_reward(case: Case) -> list[tuple[Any, Any]]:
 
 
 def _compare_counts(case: Case) -> list[tuple[Any, Any]]:
-    table = StateTable(
-        {key: (float(total), float(won)) for key, (total, won) in case["input"]["initial"].items()}
-    )
+    table = _read_table(case["input"]["initial"])
     for path in case["input"]["paths"]:
         # As printed, a path that ends at a gated state is not counted.
         if path["outcome"] != "gated":
             table.add_path(path["obs"], path["outcome"] == "success")
     table.commit()
-    return [({key: list(pair) for key, pair in table.counts.items()}, case["expected"])]
+    counts = {key: list(pair) for key, pair in table.counts.items()}
+    return [(counts, case["expected"])]
 
 
 def _compare_transition(case: Case) -> list[tuple[Any, Any]]:
     given = case["input"]
     expected = case["expected"]
-    table = StateTable({key: (float(total), float(won)) for key, (total, won) in given["table"].items()})
+    table = _read_table(given["table"])
     settings = _read_settings(given)
     depth = len(given["prefix"])
 
-    def score(key: str, at: int) -> StateScore:
-        return state_score(*table.get(key), at, settings)
+    def score(key: str, depth: int) -> StateScore:
+        total, won = table.get(key)
+        return state_score(total, won, depth, settings)
 
     # The depth of a state is the number of states up to it, so the next one is a step deeper.
-    here = score(given["prefix"][-1], depth)
+    state = given["prefix"][-1]
+    before = score(state, depth)
     after = score(given["next_obs"], depth + 1)
-    omega = novelty_weight(table.get(given["prefix"][-1])[0], given["omega_k"])
+
+    # Novel is what this trajectory has not seen yet; the weight of novelty falls with the count of the state it left.
+    omega = novelty_weight(table.get(state)[0], given["omega_k"])
     novel = given["next_obs"] not in given["prefix"]
     reward = step_reward(
         omega=omega,
         novel=novel,
-        score=here.score,
+        score=before.score,
         next_score=after.score,
         success=bool(given["success"]),
     ).total
     return [
-        (here.score, expected["score_t"]),
-        (here.gated, expected["gated_t"]),
-        (here.rollouts, expected["n_rollouts_t"]),
+        (before.score, expected["score_t"]),
+        (before.gated, expected["gated_t"]),
+        (before.rollouts, expected["n_rollouts_t"]),
         (after.score, expected["score_next"]),
         (after.gated, expected["gated_next"]),
         (int(novel), expected["novel"]),

@@ -21,6 +21,7 @@ def open_catalogue(folder: Path | None) -> Iterator[Catalogue]:
     """
     if folder is None:
         raise InputError("the reference shop needs its catalogue: give the folder with --catalogue DIR")
+    # Compiled for this replay and not kept: equal results must not depend on an older compilation.
     with tempfile.TemporaryDirectory(prefix="threespo-catalogue-") as temporary:
         compiled = Path(temporary) / "catalogue"
         compile_catalogue(read_products(folder), compiled)

@@ -61,17 +61,11 @@ def verify(
 
 def _difference(case: dict[str, Any], shop: Catalogue, file: Path) -> str:
     """Return "" for an equal episode, "ranking" if the first difference is in a ranking only, and "other"."""
+    required = {"action", "observation", "anchor", "available_actions", "reward", "done"}
     env = WebShop(shop, fidelity="original", price_seed=case["env_seed"], nouns=_nouns(case, shop))
     state = env.initial(reference_goal(case["goal"]))
     for index, step in enumerate(case["steps"]):
-        missing = {
-            "action",
-            "observation",
-            "anchor",
-            "available_actions",
-            "reward",
-            "done",
-        } - step.keys()
+        missing = required - step.keys()
         if missing or (step["action"] is None) != (index == 0):
             raise InputError(
                 f"{file}: step {index} of an episode is malformed (expected action, observation, …)"
@@ -80,11 +74,9 @@ def _difference(case: dict[str, Any], shop: Catalogue, file: Path) -> str:
         if index:
             state = env.step(state, step["action"]).state
         if not _equal(env, state, step):
-            return (
-                "ranking"
-                if state.kind == "results" and _same_frame(state.page, step["observation"])
-                else "other"
-            )
+            # Only the first difference counts: after another list of products the same clicks lead elsewhere.
+            is_ranking = state.kind == "results" and _same_frame(state.page, step["observation"])
+            return "ranking" if is_ranking else "other"
     return ""
 
 
@@ -97,20 +89,27 @@ def _equal(env: WebShop, state: ShopState, step: dict[str, Any]) -> bool:
         step["reward"] or 0.0,
         bool(step["done"]),
     )
-    left = step.get("available_actions_done_page")
-    return found == expected and (left is None or listed_actions(left) == [])
+    # The page after a purchase; the original's lists no actions there either, where the reference has it.
+    after_end = step.get("available_actions_done_page")
+    return found == expected and (after_end is None or listed_actions(after_end) == [])
 
 
 def _same_frame(page: str, expected: str) -> bool:
     """Return whether two result pages differ in their products alone; each product has three parts."""
-    one, other = (text.split(f"{SEPARATOR}Back to Search{SEPARATOR}", 1) for text in (page, expected))
-    if one[0] != other[0] or len(one) != len(other):
+    # A page is the instruction, "Back to Search", the number of the page and of results, then the products.
+    button = f"{SEPARATOR}Back to Search{SEPARATOR}"
+    found_parts = page.split(button, 1)
+    expected_parts = expected.split(button, 1)
+    if found_parts[0] != expected_parts[0] or len(found_parts) != len(expected_parts):
         return False
-    first, second = (parts[-1].split(SEPARATOR) for parts in (one, other))
-    return len(first) == len(second) and first[0] == second[0]
+
+    found_list = found_parts[-1].split(SEPARATOR)
+    expected_list = expected_parts[-1].split(SEPARATOR)
+    return len(found_list) == len(expected_list) and found_list[0] == expected_list[0]
 
 
 def _nouns(case: dict[str, Any], shop: Catalogue) -> Nouns:
+    # Only a purchase has nouns in the reference; other episodes never ask for any.
     bought = case["reward_details"]
     if not bought:
         return pattern_nouns

@@ -38,17 +38,18 @@ def export(paths: "Paths", folder: Path) -> list[str]:
 
     Args:
         paths: of the study.
-        folder: is made, or replaced if it is an earlier export in which nobody has changed or added a file.
+        folder: is made, or replaced if it is an earlier export in which no file was changed or added.
 
     Returns:
         Names of the files in it: ``tables/NAME.{csv,md,tex}``, ``figures/NAME.KIND`` of all kinds that notebooks write,
         ``study.bib``, ``README.md`` and ``export.json``. ``NAME`` is the item's in the catalogue, in every study the same.
 
     Raises:
-        InputError: if a table or figure is missing or damaged, or something of somebody else's is in the folder.
+        InputError: if a table or figure is missing or damaged, or the folder has a file that no export wrote.
     """
     check_study_file(paths)
     study = load_study(paths.study)
+    # Before the results are read: a folder that may not be replaced is the cheaper check.
     _check_ours(folder)
     gathered = paths.table("provenance")
     integrity.check_results(study, paths, [gathered])
@@ -56,16 +57,18 @@ def export(paths: "Paths", folder: Path) -> list[str]:
     _check_study(study, paths, str(origin["study", "settings"]))
 
     items = {item: item_files(paths, item) for item in items_of(study)}
-    integrity.check_results(study, paths, [file for files in items.values() for file in files])
+    item_paths = [file for files in items.values() for file in files]
+    integrity.check_results(study, paths, item_paths)
     commit = str(origin["code", "commit"])
     year = str(origin["time", "gathered"])[:4]
     with replace_folder(folder.absolute()) as out:
-        for file in (file for files in items.values() for file in files):
+        for file in item_paths:
             target = out / file.parent.name
             target.mkdir(exist_ok=True)
             shutil.copyfile(file, target / file.name)
         write_text(out / BIBLIOGRAPHY, bibliography(study, commit, year))
         write_text(out / CONTENTS, _contents(study, commit, items))
+        # Of every file but the index itself, which is written last.
         digests = {name: _digest(out / name) for name in _names(out)}
         write_json(out / INDEX, {"study": study.name, "commit": commit, "files": digests})
     return [*digests, INDEX]
@@ -111,19 +114,22 @@ def _check_ours(folder: Path) -> None:
     remedy = "choose a folder that does not exist, or remove it"
     if not folder.is_dir() or folder.is_symlink():
         raise InputError(f"{folder}: is there and is no folder; {remedy}")
-    there = _names(folder)
-    if not there:
+    present = _names(folder)
+    if not present:
         return
-    if INDEX not in there:
-        raise InputError(f"{folder}: {there[0]} is there, and no export has written it; {remedy}")
+    if INDEX not in present:
+        raise InputError(f"{folder}: {present[0]} is there, and no export has written it; {remedy}")
 
-    ours = _index(folder / INDEX)
-    for name in there:
-        if name != INDEX and name not in ours:
+    exported = _index(folder / INDEX)
+    for name in present:
+        if name == INDEX:
+            continue
+        if name not in exported:
             raise InputError(
                 f"{folder}: {name} is there, and no export has written it; move it, or {remedy}"
             )
-        if name != INDEX and _digest(folder / name) != ours[name]:
+        # An edited table is somebody's work and would be lost.
+        if _digest(folder / name) != exported[name]:
             raise InputError(f"{folder}: {name} was changed after it was exported; move it, or {remedy}")
 
 
@@ -152,15 +158,15 @@ def _check_study(study: "Study", paths: "Paths", gathered: str) -> None:
     Raises:
         InputError: naming the first field that differs.
     """
-    before = parse_study(json.loads(gathered), str(paths.table("provenance")))
-    then, now = (
-        dict(records.flatten_fields(select_key_fields(one, (Execution,)))) for one in (before, study)
-    )
-    for name in sorted(then.keys() | now.keys()):
-        if then.get(name) != now.get(name):
+    gathered_study = parse_study(json.loads(gathered), str(paths.table("provenance")))
+    # Without settings of execution (cores, devices), which change no result.
+    before = dict(records.flatten_fields(select_key_fields(gathered_study, (Execution,))))
+    present = dict(records.flatten_fields(select_key_fields(study, (Execution,))))
+    for name in sorted(before.keys() | present.keys()):
+        if before.get(name) != present.get(name):
             raise InputError(
-                f"{paths.study}: not the study that the tables are of: {name} is {now.get(name, 'not there')} here and "
-                f"{then.get(name, 'not there')} there. Run the workflow, which brings them together."
+                f"{paths.study}: not the study that the tables are of: {name} is {present.get(name, 'not there')} here and "
+                f"{before.get(name, 'not there')} there. Run the workflow, which brings them together."
             )
 
 
@@ -182,6 +188,7 @@ def _contents(study: "Study", commit: str, items: dict[Item, list[Path]]) -> str
 
 def _in_bibtex(text: str) -> str:
     """Return text that BibTeX and LaTeX take as it is; braces, which would have to balance, are left out."""
+    # LaTeX's escapes of these three contain braces, and are needed in tables only.
     return (
         escape_latex(re.sub("[{}]", "", text))
         .replace("{[}", "[")

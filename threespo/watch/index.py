@@ -102,12 +102,15 @@ def _main_rows(study: "Study", main: pd.DataFrame) -> dict[str, dict[str, Any]]:
     use_row_looks(looks_of_study(study))
     rows = {}
     for row in main[main["mean"].notna()].to_dict("records"):
-        setting = f"{label(row['env'])}, {label(row['split'], row['env'])}, {row['policy']}"
+        env = row["env"]
+        setting = f"{label(env)}, {label(row['split'], env)}, {row['policy']}"
+        # The key that both studies of a comparison share: what a reader sees, not the names in the files.
         rows[f"{setting}: {label(row['method'])}"] = {
-            "place": anchor("main", row["env"], row["policy"], row["method"]),
+            "place": anchor("main", env, row["policy"], row["method"]),
             "mean": _rounded(row["mean"]),
             "low": _rounded(row["low"]),
             "high": _rounded(row["high"]),
+            # Rows of the paper or of prompting agents have no training seeds.
             "seeds": int(row["seeds"]) if row["method"] in study.methods else 0,
         }
     return rows

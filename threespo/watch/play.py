@@ -73,6 +73,7 @@ def open_task(
     spec = environment_for_path(path)
     splits = _find_splits(path, split)
     task = None
+    # Opened only at the end: a folder of games has thousands, and what is listed are their headers.
     if task_id is None:
         task = generator(seed, "play").choice(spec.tasks_in(path, splits[0]))
     else:
@@ -85,7 +86,8 @@ def open_task(
             f"threespo play {path} --list shows them"
         )
     folder = path if path.is_dir() else path.parent
-    return make_setup(spec.name, _find_episode_settings(spec, folder), folder), task.open()
+    setup = make_setup(spec.name, _find_episode_settings(spec, folder), folder)
+    return setup, task.open()
 
 
 def _find_episode_settings(spec: EnvironmentSpec, folder: Path) -> EpisodeSettings:
@@ -148,7 +150,7 @@ def play_task(
     out: TextIO,
     show: StateFormatter = lambda state: str(state.observation),
 ) -> bool:
-    """Play on until the episode is over or the player says ``quit``; return whether it was won.
+    """Play on until the episode is over or the player returns ``quit``; return whether it was won.
 
     Args:
         episode: where to begin.
@@ -157,11 +159,9 @@ def play_task(
         show: formats a state.
     """
     task = episode.task
-    out.write(
-        escape_controls(
-            f"{task.task_id} ({task.task_type})\n{_format_goal(episode)}\n{show(episode.state)}\n"
-        )
-    )
+    # Escaped: tasks of a foreign folder could carry control sequences for the terminal.
+    heading = f"{task.task_id} ({task.task_type})\n{_format_goal(episode)}\n{show(episode.state)}\n"
+    out.write(escape_controls(heading))
     while not episode.done:
         action = choose(episode)
         if action.strip() == QUIT_COMMAND:
@@ -170,9 +170,11 @@ def play_task(
         episode = take_action(episode, action)
         out.write(escape_controls(f"{show(episode.state)}\n"))
 
-    score = f", score {episode.score:.2f}" if episode.ended and not episode.won else ""
+    outcome = "Won" if episode.won else "Not won"
     limit = "" if episode.ended else ", all that there are"
-    out.write(f"\n{'Won' if episode.won else 'Not won'} after {episode.steps} steps{limit}{score}.\n")
+    # A purchase can have a partial score without being a success.
+    score = f", score {episode.score:.2f}" if episode.ended and not episode.won else ""
+    out.write(f"\n{outcome} after {episode.steps} steps{limit}{score}.\n")
     return episode.won
 
 

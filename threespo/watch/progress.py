@@ -121,6 +121,7 @@ class Progress:
             spent_before = self._spent_after(settings, artifacts, epochs[-RECENT_EPOCHS - 1])
         speed = (spent - spent_before) / seconds
 
+        # Speed 0: no generation in these epochs, of which nothing can be predicted.
         seconds_left = 0.0
         if speed:
             seconds_left = max(0, settings.budget - spent) / speed

@@ -83,6 +83,7 @@ def format_bar(progress: Progress, entries: list[JobProgress]) -> str:
         bound = "" if complete else "at least "
         parts.append(f"{bound}{format_duration(seconds)} left")
     text = ", ".join(parts)
+    # tqdm formats the bar only: its own estimate of time assumes that all jobs take equally long.
     layout = "[{bar}] " + text
     bar: str = tqdm.format_meter(
         finished, len(entries), 0, ncols=len(text) + 32, bar_format=layout, ascii=" -=#"

@@ -113,12 +113,11 @@ class TrackedRun:
     def settings(self) -> dict[str, str]:
         """Return the settings that the run is, or was, trained with, as JSON values by dotted name."""
         job = Job("train", self.run.run_id)
+        # A finished run's are in its record, since the study's file may have been edited after it.
         record = records.read_record(self.paths, job) if self.trained else None
-        return dict(
-            record.field
-            if record
-            else records.flatten_fields(job.settings(self.study, self.paths).key())
-        )
+        if record:
+            return dict(record.field)
+        return dict(records.flatten_fields(job.settings(self.study, self.paths).key()))
 
     def identity(self, first: TrackedRow) -> str:
         """Return a name for this training: another one with other settings or other numbers has another name.
@@ -158,8 +157,9 @@ def read_rows(tracked: TrackedRun, after: int = 0) -> Iterator[TrackedRow]:
     metrics = read_table(folder.metrics)
     timing = read_table(folder.timing)
     ended = folder.metrics.stat().st_mtime
-    # Seconds from the end of each epoch to the end of training.
-    until_end = timing["seconds"][::-1].cumsum()[::-1].shift(-1, fill_value=0.0)
+    # Seconds from the end of each epoch to the end of training: the sum of the later epochs, added up from the end.
+    until_end_with_epoch = timing["seconds"][::-1].cumsum()[::-1]
+    until_end = until_end_with_epoch.shift(-1, fill_value=0.0)
     training = _compute_training_values(tracked, metrics, timing, read_table(folder.task_types))
     rows = [
         TrackedRow(epoch, ended - seconds, values)

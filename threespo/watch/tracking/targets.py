@@ -122,7 +122,7 @@ class MlflowCopy:
 class WandbCopy:
     """A Weights & Biases run. ``WANDB_MODE=offline`` writes a folder that ``wandb sync`` sends later.
 
-    Rows are counted by the service, so that a later call goes on; offline nobody counts them, so the folder is written anew.
+    The service counts rows, so that a later call continues; offline there is no count, so the folder is written again.
     """
 
     def __init__(
