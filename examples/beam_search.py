@@ -24,7 +24,7 @@ def rank(env, path):
 
 def situation(env):
     """What has been reached: in ALFWorld the facts without the text, so that looking around leads to nothing new."""
-    return getattr(env.episode.state, "facts", env.episode.state)
+    return getattr(env.episode.state, "world", env.episode.state)
 
 
 def beam_search(root, width, budget):
@@ -55,7 +55,5 @@ if __name__ == "__main__":
             env.reset(options={"task": place})
             score, path, taken = beam_search(env, width=30, budget=10_000)
             won += score == 1
-            print(
-                f"{score:.2f} {taken:5} steps | {env.episode.task.goal[:50]} | {' > '.join(path[-3:])}"
-            )
+            print(f"{score:.2f} {taken:5} | {env.episode.task.goal[:50]} | {' > '.join(path[-3:])}")
         print(f"{name}: {won} of 10 won")

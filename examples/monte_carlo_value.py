@@ -46,12 +46,8 @@ def values(many, seed):
 if __name__ == "__main__":
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 0
     for name, (split, task, commands) in POINTS.items():
-        options = {
-            "vectorization_mode": "vector_entry_point",
-            "split": split,
-            "max_steps": 15,
-            "autoreset": False,
-        }
+        options = {"vectorization_mode": "vector_entry_point", "autoreset": False}
+        options |= {"split": split, "max_steps": 15}
         many = gymnasium.make_vec(f"threespo/{name}-v0", ROLLOUTS, **options)
         many.reset(options={"tasks": [task] * ROLLOUTS})
         for command in commands:
