@@ -24,7 +24,8 @@ def run(settings: EvaluateSettings) -> None:
 def evaluate_settings(study: Study, paths: Paths, name: str) -> EvaluateSettings:
     """Return what evaluates the run ``name``: a trial on the calibration tasks alone, once."""
     run = find_run(study, name)
-    policy, weights = study.policies[run.policy], weights_source(study, run)
+    policy = study.policies[run.policy]
+    weights = weights_source(study, run)
     evaluation = EvaluationSettings.part_of(study.at(run.env).evaluation)
     if run.rate is not None:
         evaluation = evaluation.model_copy(

@@ -135,7 +135,8 @@ class _Server:
     """Takes requests until its standard input ends, and lives until its last job has ended."""
 
     def __init__(self, listener: socket.socket, command: str) -> None:
-        self._listener, self._command = listener, command
+        self._listener = listener
+        self._command = command
         self._selector = selectors.DefaultSelector()
         self._jobs: dict[int, socket.socket] = {}
         self._interrupted = False
@@ -201,7 +202,8 @@ class _Server:
             connection.close()
             return None
 
-        server, pid = os.getpid(), None
+        server = os.getpid()
+        pid = None
         if (
             environment.get(_THREADS) == os.environ.get(_THREADS)
             and self._imported
@@ -234,6 +236,7 @@ class _Server:
                 file=sys.stderr,
             )
             return False
+        # A copy has only the thread that forked: a lock that another thread had would stay locked in it.
         alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208
         if not alone:
             print(
@@ -253,6 +256,7 @@ class _Server:
     ) -> int:
         """Do a job in the copy, as the command that asked would have done it, and return the exit code."""
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The server may have died before the request above took effect; then no signal will come.
         if os.getppid() != server:
             return 1
         signal.set_wakeup_fd(-1)
@@ -260,6 +264,7 @@ class _Server:
         signal.signal(signal.SIGINT, self._answers)
         if self._interrupted:
             return _INTERRUPTED
+        # An open copy of another job's connection would hide from its command that the server has died.
         self._selector.close()
         for other in (self._listener, connection, *self._jobs.values()):
             other.close()
@@ -275,18 +280,19 @@ class _Server:
         return int(getattr(importlib.import_module(module), function)(arguments))
 
     def _reap(self) -> None:
-        """Tell the commands of jobs that have ended."""
+        """Send the exit codes of ended jobs to the commands that wait for them."""
         while self._jobs:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
             connection = self._jobs.pop(pid)
+            # Unregistered already if its command was killed.
             with contextlib.suppress(KeyError):
                 self._selector.unregister(connection)
             self._answer(connection, str(os.waitstatus_to_exitcode(status)))
 
     def _answer(self, connection: socket.socket, answer: str) -> None:
-        """Tell a command what it waits for, unless it has been killed."""
+        """Send a command its answer, unless it has been killed."""
         with contextlib.suppress(OSError):
             connection.sendall(answer.encode())
         connection.close()

@@ -55,7 +55,8 @@ def freeze(file: Path, *, again: bool = False) -> Freeze:
     mark = Freeze(
         rule=RULE, commit=now, configuration=configuration_digest(study), code=code_digest(study)
     )
-    lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in mark.model_dump().items())
+    fields = mark.model_dump()
+    lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in fields.items())
     text = _SECTION.sub("", f"{file.read_text(encoding='utf-8').rstrip()}\n")
     marked = f"{text.rstrip()}\nconfirmatory:\n{lines}"
     try:

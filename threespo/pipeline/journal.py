@@ -71,7 +71,8 @@ def log_job(paths: Paths, job: Job) -> Iterator[None]:
 
 def read_journal(paths: Paths) -> tuple[Event | None, dict[Job, Event]]:
     """Return the last call of the workflow, if it has been called, and the last event of every job since then."""
-    call, last = None, dict[Job, Event]()
+    call = None
+    last: dict[Job, Event] = {}
     try:
         lines = paths.journal.read_bytes().splitlines()
     except OSError:
@@ -95,12 +96,13 @@ def _event(values: dict[str, Any]) -> Event:
         key: tuple((str(stage), str(name)) for stage, name in values[key]) for key in ("jobs", "left")
     }
     event = Event(**{**values, **listed})
-    texts, numbers = (event.stage, event.name, event.host, event.started), (event.time, event.process)
+    texts = (event.stage, event.name, event.host, event.started)
+    numbers = (event.time, event.process)
     if event.kind not in get_args(Kind) or not all(isinstance(text, str) for text in texts):
         raise ValueError("not an event")
     if not all(isinstance(number, int | float) for number in numbers):
         raise TypeError("not a time, or not a process")
-    # Of a time that no clock shows.
+    # Raises for a time out of range, which the status display could not format.
     time.localtime(event.time)
     return event
 
@@ -120,6 +122,7 @@ def _started(process: int) -> str:
         return ""
     # The name before it may hold anything; then come state, and the number of this field is 22 (proc(5)).
     after = status.rpartition(")")[2].split()
+    # A zombie (state Z) has ended; only its parent has not collected it.
     return "" if after[0] == "Z" else after[19]
 
 

@@ -37,8 +37,10 @@ def run_fields(
 
 def training_fields(study: Study, paths: Paths, run: Run) -> dict[str, Any]:
     """Return the fields of ``TrainSettings``."""
-    here, policy = study.at(run.env), study.policies[run.policy]
-    entry, training = here.methods[run.method], here.training
+    here = study.at(run.env)
+    policy = study.policies[run.policy]
+    entry = here.methods[run.method]
+    training = here.training
     if run.rate is not None and study.tuning:
         training = training.model_copy(
             update={"generations": study.tuning.generations, "epochs": None, "snapshots": 0}

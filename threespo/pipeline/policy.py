@@ -30,7 +30,9 @@ def run(settings: BasePolicySettings) -> None:
 def base_policy_settings(study: Study, paths: Paths, name: str) -> BasePolicySettings:
     """Return what makes the base policy ``name`` (ENV/POLICY)."""
     env, policy = name.split("/")
-    section, spec, settings = study.environments[env], environment(env), study.policies[policy]
+    section = study.environments[env]
+    spec = environment(env)
+    settings = study.policies[policy]
     return BasePolicySettings(
         paths=paths,
         env=env,
@@ -84,7 +86,8 @@ def _digest_of_weights(source: str | None) -> str | None:
 
 def _sampled(file: Path) -> str:
     """Return a digest of some of a large file's bytes."""
-    size, digest = file.stat().st_size, hashlib.sha256()
+    size = file.stat().st_size
+    digest = hashlib.sha256()
     with file.open("rb") as stream:
         for number in range(BLOCKS):
             stream.seek(number * (size - BLOCK) // (BLOCKS - 1))

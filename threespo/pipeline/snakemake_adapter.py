@@ -99,22 +99,22 @@ def forget_backups(workflow: Any, results: Path) -> None:
     """Remove copies of ``update`` outputs below ``results`` that a killed Snakemake left: the next would fail on them."""
     backups = workflow.persistence.path / "backups"
     if is_main_process(workflow):
-        shutil.rmtree(
-            backups / (results.relative_to("/") if results.is_absolute() else results),
-            ignore_errors=True,
-        )
+        # Snakemake keeps the backup of an absolute path under the path without its first slash.
+        relative = results.relative_to("/") if results.is_absolute() else results
+        shutil.rmtree(backups / relative, ignore_errors=True)
 
 
 def find_locks(results: Path) -> list[Path]:
     """Return the locks that Snakemake has for files below ``results``, in the working folder; a killed one leaves them."""
     # Snakemake writes the paths as it was given them, and a person may ask with others. Not ``resolve``: results may be
     # reached through a link.
-    root, found = os.path.abspath(results), sorted(Path(".snakemake/locks").glob("*.lock"))  # noqa: PTH100
-    return [
-        lock
-        for lock in found
-        if any(_lies_in(root, line) for line in lock.read_text(encoding="utf-8").splitlines())
-    ]
+    root = os.path.abspath(results)  # noqa: PTH100
+    locks = []
+    for lock in sorted(Path(".snakemake/locks").glob("*.lock")):
+        locked_paths = lock.read_text(encoding="utf-8").splitlines()
+        if any(_lies_in(root, path) for path in locked_paths):
+            locks.append(lock)
+    return locks
 
 
 def _lies_in(root: str, path: str) -> bool:

@@ -150,7 +150,8 @@ class WorkflowRun:
 
     def _copy_cassettes(self) -> None:
         """Copy the recorded replies of the unchanged study: they cost money. No links, since cassettes grow in place."""
-        theirs, ours = self._resolved.unchanged.cassettes, self._paths.cassettes
+        theirs = self._resolved.unchanged.cassettes
+        ours = self._paths.cassettes
         if theirs.is_dir() and not ours.exists():
             with replace_folder(ours) as temporary:
                 copy_folder(theirs, temporary)

@@ -91,7 +91,8 @@ class Record:
 
 def changed_names(before: Values, now: Values) -> list[str]:
     """Return the names of values that were added, removed or changed, sorted."""
-    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    names = before.keys() | now.keys()
+    return sorted(name for name in names if before.get(name) != now.get(name))
 
 
 def read_record(paths: Paths, job: JobId) -> Record | None:
@@ -160,7 +161,8 @@ def _is_note(note: Any) -> bool:
         return True
     if note.keys() != ACCEPTANCE_FIELDS | CONFIGURATION_FIELDS:
         return False
-    digests, settings = note["configuration"], note["settings"]
+    digests = note["configuration"]
+    settings = note["settings"]
     names_settings = isinstance(settings, list) and all(isinstance(name, str) for name in settings)
     return names_settings and isinstance(digests, dict) and digests.keys() == {"from", "to"}
 

@@ -103,11 +103,16 @@ def executed_statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:
 def _is_type_checking(statement: ast.stmt) -> TypeGuard[ast.If]:
     if not isinstance(statement, ast.If):
         return False
-    test = statement.test
-    name = (
-        test.attr if isinstance(test, ast.Attribute) else test.id if isinstance(test, ast.Name) else ""
-    )
-    return name == "TYPE_CHECKING"
+    return last_name(statement.test) == "TYPE_CHECKING"
+
+
+def last_name(node: ast.expr) -> str:
+    """Return the last part of a plain or dotted name; empty for any other expression."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Name):
+        return node.id
+    return ""
 
 
 class ImportedName(NamedTuple):

@@ -11,6 +11,7 @@ from threespo.provenance.scopes import (
     executed_statements,
     imported_names,
     is_in_package,
+    last_name,
     local_names,
     without_docstrings,
 )
@@ -53,10 +54,7 @@ class Unit:
 
 def _is_known_decorator(node: ast.expr) -> bool:
     """Return whether a decorator hands on what the function is called with, as it is."""
-    name = (
-        node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-    )
-    return name in _KNOWN_DECORATORS
+    return last_name(node) in _KNOWN_DECORATORS
 
 
 def _is_local(name: str, scope: Scope | None) -> bool:
@@ -71,7 +69,8 @@ class UnitWriter:
     """Writes the meaning of statements as text, and notes what they refer to."""
 
     def __init__(self, bindings: dict[str, str], package: str) -> None:
-        self._bindings, self._package = bindings, package
+        self._bindings = bindings
+        self._package = package
         self._text: list[str] = []
         self._unit = Unit()
         self._locals = 0
@@ -90,9 +89,9 @@ class UnitWriter:
         for statement in statements:
             self._write(statement, None)
         unit = self._unit
-        unit.digest = hashlib.sha256(
-            "\x1f".join(self._text).encode("utf-8", "surrogatepass")
-        ).hexdigest()[:16]
+        # A text in the code may contain a lone surrogate, which plain UTF-8 refuses.
+        meaning = "\x1f".join(self._text).encode("utf-8", "surrogatepass")
+        unit.digest = hashlib.sha256(meaning).hexdigest()[:16]
         for name in ("references", "imports", "words", "passed"):
             setattr(unit, name, sorted(set(getattr(unit, name))))
         return unit
@@ -286,9 +285,12 @@ class UnitWriter:
         if isinstance(scope, Scope) and scope.is_class and function == "__init__":
             function = self._class
         for kind in ("posonlyargs", "args", "vararg", "kwonlyargs", "kwarg"):
-            found = getattr(node, kind)
+            # ``vararg`` and ``kwarg`` are one argument or ``None``; the other kinds are lists.
+            arguments = getattr(node, kind) or []
+            if isinstance(arguments, ast.arg):
+                arguments = [arguments]
             self._text.append(kind)
-            for argument in found if isinstance(found, list) else [found] if found else []:
+            for argument in arguments:
                 number = self._number(argument.arg, inner)
                 if keeps or self._keeps_names:
                     self._text.append(f"parameter {argument.arg}")
@@ -305,7 +307,9 @@ class UnitWriter:
         self._write([*node.decorator_list, *node.bases, *node.keywords], scope)
         self._write(getattr(node, "type_params", []), scope)
         inner = Scope(scope, assigned_names(node.body), is_class=True)
-        outer_class, self._class = self._class, node.name
+        # A nested class must not hide the outer one from the methods that follow it.
+        outer_class = self._class
+        self._class = node.name
         for statement in without_docstrings(node.body):
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 # A field: whoever passes a dumped model or named tuple on as ``**`` uses its name.
@@ -330,8 +334,10 @@ class UnitWriter:
             self._write(generator.ifs, inner)
             self._text.append(str(generator.is_async))
         for part in ("elt", "key", "value"):
-            if (inside := getattr(node, part, None)) is not None:
-                self._write(inside, inner)
+            # A list or set has ``elt``, a dictionary ``key`` and ``value``.
+            expression = getattr(node, part, None)
+            if expression is not None:
+                self._write(expression, inner)
 
     _write_ListComp = _write_SetComp = _write_DictComp = _write_GeneratorExp = _write_comprehension_scope
 

@@ -67,12 +67,15 @@ def _common(
     """Return the part of ``changes`` for which the environment ``env`` has ``own`` values that are not ``named`` apart."""
     found: dict[str, Any] = {}
     for name in sorted(changes.keys() & own.keys()):
-        field, value, apart = f"{before}{name}", changes[name], named.get(name, {})
+        field = f"{before}{name}"
+        value = changes[name]
         if isinstance(value, dict) and isinstance(own[name], dict):
-            inner = _common(
-                value, own[name], apart if isinstance(apart, dict) else {}, env, f"{field}.", notes
-            )
-            found.update({name: inner} if inner else {})
+            named_inside = named.get(name)
+            if not isinstance(named_inside, dict):
+                named_inside = {}
+            inner = _common(value, own[name], named_inside, env, f"{field}.", notes)
+            if inner:
+                found[name] = inner
         elif value != own[name] and name not in named:
             found[name] = value
             notes.append(
@@ -85,18 +88,18 @@ def describe_small_budgets(study: Study) -> Iterator[str]:
     """Yield a sentence for every environment whose budget is less than one epoch may cost."""
     for env in study.environments:
         here = study.at(env)
-        budget, task = (
-            here.training.generations,
-            here.training.max_generations_per_task(here.settings.max_steps),
-        )
+        budget = here.training.generations
         if budget is None:
             continue
+        task_cost = here.training.max_generations_per_task(here.settings.max_steps)
         tasks = here.training.tasks_per_epoch
-        if budget < tasks * task:
+        epoch_cost = tasks * task_cost
+        if budget < epoch_cost:
+            # The first epoch always has one task, even where that may exceed the budget.
+            excess = f", which may take up to {task_cost}" if budget < task_cost else ""
             yield (
-                f"training.generations is {budget} in {env}, where an epoch of {tasks} tasks may take {tasks * task}: "
-                f"the first epoch has {max(1, budget // task)}"
-                + (f", which may take up to {task}" if budget < task else "")
+                f"training.generations is {budget} in {env}, where an epoch of {tasks} tasks may take {epoch_cost}: "
+                f"the first epoch has {max(1, budget // task_cost)}{excess}"
             )
 
 

@@ -92,9 +92,8 @@ def _scale(study: Study) -> Iterator[str]:
     """Check stages of ZeRO, which may stand with the study, an environment or a policy."""
     for name, policy in study.policies.items():
         if policy.kind == "endpoint":
-            if given := [
-                field for field in PolicyScale.model_fields if getattr(policy, field) is not None
-            ]:
+            given = [field for field in PolicyScale.model_fields if getattr(policy, field) is not None]
+            if given:
                 yield f"policies.{name}.{given[0]}: an endpoint is not trained; leave it out"
             continue
         for env in study.environments:
@@ -178,14 +177,16 @@ def _in_environments(study: Study) -> Iterator[str]:
 
 
 def _pool(study: Study, env: str, here: StudyAt) -> Iterator[str]:
-    most, pool = here.settings.most_training_tasks, here.training.pool
+    most = here.settings.most_training_tasks
+    pool = here.training.pool
     if most is not None and pool is not None and pool > most[1]:
         where = f"{env}.training.pool" if "pool" in here.settings.training else "training.pool"
         yield f"{where}: found {pool}, but {env}.{most[0]} is {most[1]}; lower the pool, or give more tasks to draw from"
 
 
 def _snapshots(study: Study, env: str, here: StudyAt) -> Iterator[str]:
-    training, learning = here.training, here.evaluation.learning
+    training = here.training
+    learning = here.evaluation.learning
     where = (
         f"{env}.training.snapshots" if "snapshots" in here.settings.training else "training.snapshots"
     )
@@ -265,8 +266,11 @@ def _sections(study: Study) -> Iterator[str]:
             yield f"probe.methods: {name!r} is not an entry of 'methods' that searches; there are {format_names(searching)}"
         if study.probe.seeds > len(study.seeds):
             yield f"probe.seeds: found {study.probe.seeds}, but the study has {len(study.seeds)} training seeds ('seeds')"
-    if study.tuning and (both := set(study.tuning.seeds) & set(study.seeds)):
-        yield f"tuning.seeds: {min(both)} is one of the study's seeds; choose another"
+    if study.tuning:
+        # A rate chosen on a seed of the study would favour that seed's run.
+        shared_seeds = set(study.tuning.seeds) & set(study.seeds)
+        if shared_seeds:
+            yield f"tuning.seeds: {min(shared_seeds)} is one of the study's seeds; choose another"
 
 
 def _of_paper(study: Study) -> Iterator[str]:

@@ -134,11 +134,11 @@ def _kept(values: dict[str, Any], keep: dict[str, list[str]]) -> dict[str, Any]:
         kept[section] = {name: entry for name, entry in values[section].items() if name in names}
     if "methods" in keep:
         for env in ENVIRONMENTS:
-            if own := _mapping(_mapping(kept.get(env)).get("methods")):
-                kept[env] = {
-                    **kept[env],
-                    "methods": {name: own[name] for name in own if name in keep["methods"]},
-                }
+            # An environment's own options of a dropped method would refer to no method.
+            own_methods = _mapping(_mapping(kept.get(env)).get("methods"))
+            if own_methods:
+                methods = {name: own_methods[name] for name in own_methods if name in keep["methods"]}
+                kept[env] = {**kept[env], "methods": methods}
     return kept
 
 

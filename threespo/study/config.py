@@ -273,7 +273,8 @@ class Study(Settings):
         spec = environment(env)
         there = section.splits or spec.splits
         shared = tuple(split for split in self.evaluation.splits if split in there)
-        splits, learning = shared or spec.evaluated, self.evaluation.learning
+        splits = shared or spec.evaluated
+        learning = self.evaluation.learning
         curves = learning.split if learning.split in there else splits[-1]
         changes = {"splits": splits, "learning": learning.model_copy(update={"split": curves})}
         evaluation = self.evaluation.model_copy(update=changes)

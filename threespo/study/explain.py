@@ -35,11 +35,12 @@ def explain_error(item: Any, root: type[BaseModel] | None = None) -> str:
         item: the element.
         root: the settings that were checked; by default a whole study.
     """
-    kind, loc = item["type"], item["loc"]
+    kind = item["type"]
+    location = item["loc"]
     if kind == "extra_forbidden":
-        fields = _fields(root or study_class(), loc[:-1])
+        fields = _fields(root or study_class(), location[:-1])
         # At the top level an unknown field may be a misspelt environment.
-        top = root is None and len(loc) == 1
+        top = root is None and len(location) == 1
         known = f", nor an environment (there are {', '.join(ENVIRONMENTS)})" if top else ""
         where = "" if root else " (threespo/study/config.py explains them)"
         return f"no such field{known}; there are {format_names(fields)}{where}"
@@ -47,9 +48,11 @@ def explain_error(item: Any, root: type[BaseModel] | None = None) -> str:
     if kind == "string_pattern_mismatch" and "a-z0-9_-" in message:
         message = "expected a lower-case name of letters, digits, '-' and '_'"
     found = repr(item.get("input"))
-    # Somebody may have written the key itself where its variable is to be named.
-    hidden = kind == "missing" or loc[-1:] == ("key_env",) or len(found) > _LONGEST
-    return message if hidden else f"{message} (found {found})"
+    # The value of ``key_env`` may be the secret itself, written where the name of its variable belongs.
+    is_secret = location[-1:] == ("key_env",)
+    if kind == "missing" or is_secret or len(found) > _LONGEST:
+        return message
+    return f"{message} (found {found})"
 
 
 def _fields(model: type[BaseModel], loc: tuple[Any, ...]) -> list[str]:

@@ -106,18 +106,20 @@ def resolve_study(config: Mapping[str, Any], gpus: int | None, given: Sequence[s
     check_config_arguments(given)
     values = {str(key): parse_scalars(value) for key, value in config.items()}
     places = ConfigOrigin(values)
-    if unknown := [key for key in config if key not in keys]:
+    unknown = [key for key in config if key not in keys]
+    if unknown:
         raise InputError(
             f"{places.where(str(unknown[0]))}: no such key; known are {', '.join(keys)}. "
             "A study's own fields are changed with --config 'set={...}'."
         )
 
-    # What is wrong with the catalogue of tables and figures is told now, and not by the last job.
+    # A mistake in the catalogue of tables and figures must fail now, not in the last job.
     read_catalogue()
     results = results_folder(places)
     asked = _asked(places, gpus)
     path = find_study_file(asked)
-    given_data, wanted = _of_data(places, path), _wanted(places)
+    given_data = _of_data(places, path)
+    wanted = _wanted(places)
     study = plain = load_study(path, given_data)
     notes: list[str] = []
     if wanted.values:
@@ -155,13 +157,14 @@ def current_study(paths: Paths) -> Study:
     call = read_call(paths)
     if call is None:
         return load_study(paths.study)
-    config, gpus = call["config"], call["gpus"]
+    config = call["config"]
+    gpus = call["gpus"]
     try:
         file = find_study_file(_asked(ConfigOrigin(config), gpus))
     except (TypeError, InputError):
         return load_study(paths.study)
 
-    # A file that is wrong by now is to be told.
+    # Raises where the file has become invalid since that call.
     load_study(file)
     try:
         found = resolve_study(config, gpus)
@@ -249,7 +252,8 @@ def _on_real_data(
             f"{places.where(env)}={folder}: {path} has no section {env!r}; choose a study that has one"
         )
     known = (*real_data_environments(), "policy")
-    if unknown := sorted(str(key) for key in settings if key not in known):
+    unknown = sorted(str(key) for key in settings if key not in known)
+    if unknown:
         raise InputError(
             f"{places.where('real')}: no such key: {format_names(unknown)}; there are {', '.join(known)}"
         )
@@ -284,8 +288,10 @@ def _check_folders(study: Study, places: ConfigOrigin, path: Path) -> None:
 
     for name, policy in study.policies.items():
         source = policy.source or ""
-        hub = not Path(source).is_absolute() and not source.startswith(".") and source.count("/") <= 1
-        if not hub and not is_folder(Path(source)):
+        is_path = Path(source).is_absolute() or source.startswith(".")
+        # A name on the hub is NAME or OWNER/NAME.
+        is_hub_name = not is_path and source.count("/") <= 1
+        if not is_hub_name and not is_folder(Path(source)):
             where = f"{path}: policies.{name}.source"
             raise InputError(f"{where}: no such folder {source!r}; give one, or a hub name (OWNER/NAME)")
 
