@@ -51,7 +51,13 @@ STUDY_DIGEST_VARIABLE = "THREESPO_STUDY_DIGEST"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (0 done, 1 mismatches, 2 bad input, 130 interrupted)."""
     isolate_process()
-    parsed = _build_parser().parse_args(arguments)
+    from threespo.study.old_names import OLD_COMMANDS
+
+    given = sys.argv[1:] if arguments is None else arguments
+    if given and given[0] in OLD_COMMANDS:
+        return _report_error(f"threespo {given[0]}: this command is now: {OLD_COMMANDS[given[0]]}")
+
+    parsed = _build_parser().parse_args(given)
     try:
         code: int = parsed.command(parsed)
     except InputError as error:

@@ -50,14 +50,24 @@ def rename_publicly(folder: Path) -> None:
         file.write_text(file.read_text().replace("MethodEntry", "MethodOffer"))
 
 
-def add_field(folder: Path) -> None:
+def change_settings(folder: Path) -> None:
+    """Add a setting, remove an option that has its default, and rename another: one study proves all three."""
     field = 'Field(default=0.0, ge=0, le=1)\n    """Of nothing."""\n    weight_decay: float = Field('
     substitute(
         "threespo/runs/training_settings.py", "weight_decay: float = Field(", f"added: float = {field}"
     )(folder)
 
+    options, method = "threespo/methods/threespo_options.py", "threespo/methods/threespo.py"
+    removed = 'keep_duplicates: bool = False\n    """Try children with the same observation each for itself."""'
+    substitute(options, removed, "")(folder)
+    substitute(method, "rank if self.options.keep_duplicates else child.node.key", "child.node.key")(
+        folder
+    )
+    for file in (options, method):
+        substitute(file, "tie_break", "order_of_equals")(folder)
 
-@pytest.mark.parametrize("edit", [rename_publicly, add_field])
+
+@pytest.mark.parametrize("edit", [rename_publicly, change_settings])
 def test_a_change_without_an_effect_is_accepted_after_a_job_of_every_kind(
     finished_copy: Checkout, edit
 ) -> None:
@@ -86,6 +96,14 @@ def test_a_change_without_an_effect_is_accepted_after_a_job_of_every_kind(
     assert note["from"] != note["to"]
     assert note["every_method"] is True
     assert sum(job.startswith("train ") for job in note["run"]) == 2
+    if edit is change_settings:
+        searched = json.loads(
+            (finished_copy.folder / str(RECORD).replace("grpo", "threespo-calibrated")).read_text()
+        )
+        named = " ".join(searched["accepted"][0]["settings"])
+        assert all(
+            name in named for name in ("added", "keep_duplicates", "tie_break", "order_of_equals")
+        )
     # What is only drawn is drawn anew; nothing is trained.
     log.write_text("")
     assert finished_copy.snakemake().returncode == 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from threespo.envs.episode import Episode, Outcome
 from threespo.methods.advantages import Population
@@ -20,9 +20,6 @@ _COUNTS = (
 
 class MethodOptions(Settings):
     """Base of a method's typed options. Upper bounds are far above all use: they catch typos."""
-
-    removed: ClassVar[dict[str, str]] = {}
-    """Options of earlier versions -> what to write instead; the error for such a name says it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,6 @@ def _explain_wrong_option(
     """Return one line about the first option that is wrong."""
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"]) or "options"
-    if field in options_class.removed:
-        return f"options.{field}: this option of {method} is gone: {options_class.removed[field]}"
     if first["type"] == "extra_forbidden":
         known = ", ".join(sorted(options_class.model_fields)) or "none"
         return f"options.{field}: {method} has no such option; there are: {known}"

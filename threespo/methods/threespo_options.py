@@ -4,7 +4,7 @@ The paper contradicts itself in places. Each reading that a study compares is an
 printed, which is the preset ``literal``. A study file has all options of a row in one flat mapping.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -130,20 +130,6 @@ class ThreespoOptions(
     UpdateOptions, SearchOptions, RewardOptions, CountingOptions, GateOptions, ScoreOptions
 ):
     """All options of 3SPO (docs/method.md has the evidence for each, and for the presets)."""
-
-    removed: ClassVar[dict[str, str]] = {
-        "backtrack": "a search goes back to the deepest untried child, as Algorithm 1 does; leave it out",
-        "count_gated": "a path that ends at a gated state never counts; leave it out",
-        "count_terminal": "a path's last observation always counts; leave it out",
-        "gate_in_reward": "S of a gated next state is 0 in eq. 2, as printed; leave it out",
-        "gate_probe": "use gate_decay or gate_reset_every to reopen gates",
-        "graph_decay": "a step further from success is worth 0.8 times as much; leave it out",
-        "graph_memory": "the graph of `credit: graph` is that of all searches of the task; leave it out",
-        "inner_epochs": "each group is learned from once; leave it out",
-        "key_history": "the key `state_key: history` has the last two steps; leave it out",
-        "next_clock": "S(s_t+1) in eq. 2 is always taken at its own depth; leave it out",
-        "success": "R_success is 1 on winning, else 0; leave it out",
-    }
 
     preset: Literal["literal", "calibrated", "narrow", "improved"] = "literal"
     """Fills in what is not given explicitly."""

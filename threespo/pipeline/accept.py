@@ -158,18 +158,19 @@ def _find_outdated(study: Study, paths: Paths) -> Iterator[OutdatedJob]:
         # The code that results came from is unknown where it was edited meanwhile: the workflow runs the job again.
         if records.EDITED_DURING_JOB in (*record.code.values(), *record.input.values()):
             continue
-        damage = integrity.find_damage(paths, job, record, digests)
-        if damage:
-            raise InputError(
-                f"{paths.root}: {damage[0]}: only whole results can be accepted; run the workflow to mend them"
-            )
-
         inputs = records.digest_files(paths, job.input_paths(study, paths), digests)
         now = integrity.collect_dependencies(study, paths, job, inputs, context)
         changed_inputs = records.changed_names(record.input, now.input)
         if changed_inputs:
             other_inputs.append(f"{job}: {changed_inputs[0]} is not what the job has read")
             continue
+
+        # After the inputs: a job that runs again anyway may lack a file that the present code writes in addition.
+        damage = integrity.find_damage(paths, job, record, digests)
+        if damage:
+            raise InputError(
+                f"{paths.root}: {damage[0]}: only whole results can be accepted; run the workflow to mend them"
+            )
         if record.code == now.code and not _changed_settings(record, now):
             continue
         _check_machine(paths, job, record, machine)

@@ -17,6 +17,7 @@ from threespo.runs.training_settings import PolicyScale, TrainingSettings
 from threespo.study.config import Study, StudyAt
 from threespo.study.confirmatory import MIN_SEEDS
 from threespo.study.explain import explain_error, field_name
+from threespo.study.old_names import explain_old_options
 from threespo.study.paper_rows import paper_rows
 
 
@@ -62,6 +63,11 @@ class _NamesMethod(Protocol):
 def _check_entries(where: str, entries: Mapping[str, _NamesMethod]) -> Iterator[str]:
     """Yield entries that name no method, or give options that the method does not have."""
     for name, entry in entries.items():
+        gone = explain_old_options(entry.method, entry.options)
+        if gone:
+            yield f"{where}.{name}: {gone}"
+            continue
+
         try:
             check_options(entry.method, entry.options)
         except ValueError as error:

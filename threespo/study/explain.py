@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from threespo.envs.registry import ENVIRONMENTS
 from threespo.errors import format_names
 from threespo.study.config import study_class
+from threespo.study.old_names import explain_old_field
 
 _LONGEST = 80
 """Characters of what was found: a longer input, such as a whole section, would hide the message."""
@@ -38,6 +39,9 @@ def explain_error(item: Any, root: type[BaseModel] | None = None) -> str:
     kind = item["type"]
     location = item["loc"]
     if kind == "extra_forbidden":
+        gone = None if root else explain_old_field(location)
+        if gone:
+            return gone
         fields = _fields(root or study_class(), location[:-1])
         # At the top level an unknown field may be a misspelt environment.
         top = root is None and len(location) == 1
