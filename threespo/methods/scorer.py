@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from threespo.envs.episode import Episode
-from threespo.methods.base import Method
+from threespo.methods.base import Method, Turn
 from threespo.methods.states import normalise_observation
 from threespo.methods.threespo_options import ThreespoOptions
 from threespo.scoring.reward import RewardTerms, novelty_weight, step_reward
@@ -43,6 +43,29 @@ class Node:
     def key(self) -> str:
         """State key of the node itself."""
         return self.path[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One sampled transition with its reward."""
+
+    turn: Turn
+    node: Node
+    terms: RewardTerms
+    reward_penalty: float
+    """Comes off the reward of a malformed response."""
+    advantage_penalty: float
+    """Comes off its advantage instead: one of the two is 0 (option ``penalty``)."""
+
+    @property
+    def reward(self) -> float:
+        """R_i: eq. 2, less the penalty where that is part of the reward."""
+        return self.terms.total - self.reward_penalty
+
+    @property
+    def subtree(self) -> Subtree:
+        """The completed paths that go on from this transition."""
+        return self.node.subtrees[-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,14 +26,14 @@ from threespo.methods.base import (
     make_row,
     split_into_minibatches,
 )
-from threespo.methods.scorer import Node, StateScorer, Subtree
+from threespo.methods.scorer import Child, Node, StateScorer, Subtree
 from threespo.methods.search_records import SearchLog, TreeRecord
 from threespo.methods.state_graph import StateGraph
 from threespo.methods.states import StateStatistics
 from threespo.methods.threespo_options import ThreespoOptions
 from threespo.protocol import MethodSteps, Row, Sample, SampleRequest, UpdateRequest
 from threespo.rng import generator
-from threespo.scoring.reward import RewardTerms, group_advantages
+from threespo.scoring.reward import group_advantages
 from threespo.scoring.state import ScoreSettings, StateScore, state_score
 from threespo.scoring.table import StateTable
 
@@ -202,29 +202,6 @@ def _advance(searches: Sequence[SearchSteps]) -> tuple[list[WaitingSearch], list
                 break
             last_groups += request
     return waiting, last_groups
-
-
-@dataclass(frozen=True, slots=True)
-class Child:
-    """One sampled transition with its reward."""
-
-    turn: Turn
-    node: Node
-    terms: RewardTerms
-    reward_penalty: float
-    """Comes off the reward of a malformed response."""
-    advantage_penalty: float
-    """Comes off its advantage instead: one of the two is 0 (option ``penalty``)."""
-
-    @property
-    def reward(self) -> float:
-        """R_i: eq. 2, less the penalty where that is part of the reward."""
-        return self.terms.total - self.reward_penalty
-
-    @property
-    def subtree(self) -> Subtree:
-        """The completed paths that go on from this transition."""
-        return self.node.subtrees[-1]
 
 
 @dataclass(slots=True)
