@@ -85,6 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report_error(
             "out of memory; what was written stays. Run again where there is more.", EXIT_FAILED
         )
+    except RuntimeError as error:
+        # torch's own, by name: importing torch here would slow down every command.
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        return _report_error(
+            "out of GPU memory; what was written stays. Run again on a GPU with more, or with a lower runs_per_gpu.",
+            EXIT_FAILED,
+        )
     except KeyboardInterrupt:
         print("threespo: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

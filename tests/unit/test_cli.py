@@ -94,6 +94,17 @@ def test_bad_input_is_one_message_and_exit_code_two(arguments, said, capsys, tmp
     )
 
 
+def test_a_full_gpu_is_one_line_wherever_it_happens(monkeypatch, capsys):
+    import torch
+
+    def fill(_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(cli, "_run_study", fill)
+    assert cli.main(["study", "smoke"]) == 1
+    assert capsys.readouterr().err.startswith("threespo: out of GPU memory; ")
+
+
 def test_an_interrupt_ends_with_130(monkeypatch, capsys):
     def interrupted(_):
         raise KeyboardInterrupt

@@ -91,7 +91,8 @@ class Threespo:
             samples = yield tuple(search.request for search in waiting)
             answers = [search.steps.send(drawn) for search, drawn in zip(waiting, samples, strict=True)]
 
-            # "Update theta via Eq. 5". A search answers its samples with groups, with none if none is ready.
+            # "Update theta via Eq. 5". A search answers its samples with groups, with none if none is ready, and never
+            # with a request: ``isinstance`` tells the type checker so.
             ready = [group for groups in answers if isinstance(groups, tuple) for group in groups]
             yield from self._update(ready, kept_groups)
 
@@ -149,7 +150,7 @@ class Threespo:
     def _update(
         self, groups: list[tuple[Row, ...]], kept_groups: list[tuple[Row, ...]]
     ) -> Iterator[UpdateRequest]:
-        """Ask for one optimizer step on each group; for one on all of a tick or at the epoch's end by ``update_unit``."""
+        """Ask for one optimizer step on each group, or on all of a tick; keep them for the epoch's end (``update_unit``)."""
         if self.options.update_unit == "epoch":
             kept_groups += groups
         elif self.options.update_unit == "tick" and groups:

@@ -314,6 +314,8 @@ def _update_record(
     changed = one.changed_settings
     if changed:
         note = {**note, "configuration": configuration, "settings": changed}
+    # What tables and report took from the records stays as it was when they were made: it differs now, since these records
+    # have a note more, so both are made again and show it.
     derived = {name: value for name, value in one.record.field.items() if name in DERIVED_FIELDS}
     updated = dataclasses.replace(
         one.record,

@@ -37,11 +37,13 @@ class StateScore:
 def state_score(
     n_total: float, n_success: float, clock: int, settings: ScoreSettings, gate: bool = True
 ) -> StateScore:
-    """Eq. 1 and eq. 3 for one state.
+    """Return eq. 1 and eq. 3 for one state, as printed.
 
-    The number of samples is that of the limit eps -> 0, so that the division guard cannot lift G_max * S above an
-    integer, and it is at least 1 wherever the gate is open: a mastered state has S > 0 and its exact ceiling is 1,
-    however small S is in floating point.
+    The statistics of all methods and the claims on the paper's formulas use it too: a variant of 3SPO belongs in
+    ``StateScorer.score``.
+
+    The number of samples uses the success rate without eps, which could lift G_max * S above an integer. It is at least 1
+    wherever the gate is open: there S > 0, so its exact ceiling is 1, however small S is in floating point.
 
     Args:
         n_total: N_total, completed paths through the state.

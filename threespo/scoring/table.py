@@ -41,7 +41,7 @@ class StateTable:
     def decay(self, factor: float) -> None:
         """Multiply all counts by ``factor``.
 
-        Only this reopens a closed gate, since a gated state completes no path.
+        Paths add nothing to the counts of a state behind a closed gate, so only this and ``forget`` reopen it.
         """
         if factor != 1.0:
             self.counts = {

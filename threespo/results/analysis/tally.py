@@ -76,6 +76,7 @@ def tally_claims(claims: pd.DataFrame) -> ClaimTally:
         settled=settled.value_counts().to_dict(),
         holds=holds,
         fails=fails,
+        # All others: "undecided" in one setting at least, and no failure.
         undecided=len(verdicts) - holds - fails,
     )
 
