@@ -86,21 +86,19 @@ COMPARISON_COLUMNS = tuple(column.name for column in fields(Comparison) if colum
 def compare_methods(study: "Study", episodes: pd.DataFrame) -> list[Comparison]:
     """Return the comparisons of a study's methods on each environment's last split (unseen games, test goals).
 
-    Args:
-        study: the study.
-        episodes: the table ``episodes``, a row for each evaluated episode.
-
-    Returns:
-        One comparison for each pair, environment, policy and measure, corrected within its family.
+    ``episodes`` has a row for each evaluated episode. There is one comparison for each pair, environment, policy
+    and measure, corrected within its family.
     """
     comparisons = []
     for env in study.environments:
         for policy in local_policies(study):
+            # The last split is the one of tasks that no training has seen.
             split = study.at(env).evaluation.splits[-1]
-            here = (
-                (episodes["env"] == env) & (episodes["policy"] == policy) & (episodes["split"] == split)
-            )
-            comparisons += list(_compare_pairs(study, env, policy, split, episodes[here]))
+            is_env = episodes["env"] == env
+            is_policy = episodes["policy"] == policy
+            is_split = episodes["split"] == split
+            played = episodes[is_env & is_policy & is_split]
+            comparisons += list(_compare_pairs(study, env, policy, split, played))
     return _correct_families(comparisons)
 
 
@@ -115,13 +113,16 @@ def _compare_pairs(
         others = [name for name in study.methods if name in methods and name != reference]
         pairs += [((name, reference), "success") for name in others]
 
+    # Without repetition: a pair of the sentences may be one with the reference as well, and counting it twice
+    # would make Holm's correction too strong.
     for (method, other), measure in dict.fromkeys(pairs):
         family: Family = "base" if other == "base" else "presets"
         if other == reference and measure == "success":
             family = "reference"
         found = method_difference(played, (method, other), measure, study.methods)
-        first, second = (
-            percent_by_seed(played[played["method"] == name], measure) for name in (method, other)
+        arms = (
+            percent_by_seed(played[played["method"] == method], measure),
+            percent_by_seed(played[played["method"] == other], measure),
         )
         yield Comparison(
             method=method,
@@ -135,7 +136,7 @@ def _compare_pairs(
             high=found.high,
             p=found.p,
             family=family,
-            arms=(first, second),
+            arms=arms,
         )
 
 
@@ -182,14 +183,15 @@ def _correct_families(comparisons: list[Comparison]) -> list[Comparison]:
     for family in dict.fromkeys(comparison.family for comparison in comparisons):
         indices = [i for i, comparison in enumerate(comparisons) if comparison.family == family]
         adjusted = adjust_by_holm([comparisons[i].p for i in indices])
-        for i, p_holm in zip(indices, adjusted, strict=True):
-            verdict = side_of(comparisons[i].estimate, p_holm)
-            corrected[i] = replace(comparisons[i], p_holm=p_holm, verdict=verdict)
+        for index, p_holm in zip(indices, adjusted, strict=True):
+            verdict = side_of(comparisons[index].estimate, p_holm)
+            corrected[index] = replace(comparisons[index], p_holm=p_holm, verdict=verdict)
     return corrected
 
 
 def side_of(estimate: float, p_holm: float) -> Side:
-    """Return the verdict on a difference; undecided also where p is NaN."""
+    """Return the verdict on a difference."""
+    # Written so that NaN, the p of too few seeds, is undecided: every comparison with NaN is false.
     if not p_holm < LEVEL:
         return "undecided"
     return "above" if estimate > 0 else "below"
@@ -204,6 +206,7 @@ def find_comparison(
     measure: str,
 ) -> Comparison | None:
     """Return the comparison of two methods, seen from the first of ``pair``; None if the table has none."""
+    # A pair is in the table once, from the side that was compared first.
     for comparison in comparisons:
         cell = (comparison.env, comparison.policy, comparison.split, comparison.measure)
         if cell != (env, policy, split, measure):

@@ -84,6 +84,7 @@ def learning_table(study: "Study", episodes: pd.DataFrame) -> pd.DataFrame:
             for epochs, generations in zip(points["epochs"], points["generations"], strict=True)
         ]
         preset = full_options(entry.method, entry.options).get("preset", "")
+        # Options that a study does not name have defaults, of which the preset is one.
         frames.append(points.assign(paper_row=entry.paper_row or "", preset=preset, share=shares))
     return pd.concat(frames, ignore_index=True)[list(LEARNING_COLUMNS)]
 
@@ -95,6 +96,7 @@ def learning_time_table(points: pd.DataFrame, timing: pd.DataFrame) -> pd.DataFr
         points: as ``learning_table`` returns it.
         timing: as ``collect.timing`` returns it.
     """
+    # A snapshot is written at the end of an epoch, so its ``epochs`` are the number of the epoch that ended.
     clock = _seconds_at_epoch_ends(timing).rename(columns={"epoch": "epochs"})
     timed = points[[*RUN_COLUMNS, "snapshot", "epochs"]].merge(
         clock, on=[*RUN_COLUMNS, "epochs"], how="left"
@@ -128,10 +130,10 @@ def time_to_table(points: pd.DataFrame, seconds: pd.DataFrame) -> pd.DataFrame:
         if grpo:
             levels["GRPO's end"] = float(np.mean([curve["success"].iloc[-1] for curve in grpo]))
 
-        for (method, curves), (goal, level), unit in itertools.product(
-            methods.items(), levels.items(), UNITS
-        ):
+        cases = itertools.product(methods.items(), levels.items(), UNITS)
+        for (method, curves), (goal, level), unit in cases:
             names = {"env": env, "policy": policy, "method": method, "goal": goal, "level": level}
+            # GRPO has no speed-up on itself: a ratio of 1 with an interval would look like a result.
             reference = [] if curves is grpo else grpo
             rows.append({**names, "unit": unit, **_time_to_level(curves, reference, level, unit)})
     return pd.DataFrame(rows, columns=list(TIME_TO_COLUMNS))
@@ -144,6 +146,7 @@ def _time_to_level(
     times = [first_reached(curve, level, unit) for curve in curves]
     reference_times = [first_reached(curve, level, unit) for curve in reference]
 
+    # A mean over the seeds that arrive would favour a method whose slow seeds never do.
     mean = math.nan
     speedup = Interval(math.nan)
     if _have_logarithms(times):
@@ -194,6 +197,7 @@ def first_reached(curve: pd.DataFrame, level: float, unit: str = "generations") 
     after = int(above[0])
     if after == 0:
         return float(positions[0])
+    # Success rises over this step, as ``interp`` needs it: the snapshot before was below the level.
     step = slice(after - 1, after + 1)
     return float(np.interp(level, success[step], positions[step]))
 

@@ -32,7 +32,8 @@ def describe_findings(
     for env in study.environments:
         for policy in local_policies(study):
             split = study.at(env).evaluation.splits[-1]
-            here = main[(main["env"] == env) & (main["policy"] == policy) & (main["split"] == split)]
+            is_setting = (main["env"] == env) & (main["policy"] == policy)
+            here = main[is_setting & (main["split"] == split)]
             rows = {row["method"]: row for row in here.to_dict("records")}
             setting = titled(policy, env, study.environments)
 
@@ -43,9 +44,11 @@ def describe_findings(
                 )
                 if success is None:
                     continue
-                row, other = rows[pair[0]], rows[pair[1]]
-                describe = _describe_gain if pair[1] == "base" else _describe_difference
-                sentences.append(f"{setting}: {describe(row, other, success, score)}.")
+                method, other = pair
+                # The base was not trained, so its generations say nothing.
+                describe = _describe_gain if other == "base" else _describe_difference
+                sentence = describe(rows[method], rows[other], success, score)
+                sentences.append(f"{setting}: {sentence}.")
     return sentences
 
 
@@ -84,11 +87,13 @@ def _describe_side(comparison: Comparison) -> str:
 
 
 def _describe_interval(comparison: Comparison, name: str) -> str:
-    """Return the interval and the verdict, as the table of comparisons has them."""
+    # Too few seeds: the difference is shown, and what is missing is said instead of a verdict.
     if math.isnan(comparison.low):
         return f"no interval of the {name}, which needs at least {MIN_SEEDS} training seeds"
 
     interval = f"95 % interval of the {name} {comparison.low:+.1f} to {comparison.high:+.1f}"
+    # The interval is of this comparison alone; the verdict is also Holm's, and may be undecided where the
+    # interval excludes zero. Where it includes zero, correction has nothing to take back.
     if comparison.low <= 0 <= comparison.high:
         return f"{interval}, which includes zero: {comparison.verdict}"
     return f"{interval}: {comparison.verdict} after Holm's correction"

@@ -89,9 +89,12 @@ def _outcome_cell(
     comparisons: Sequence[Comparison],
 ) -> dict[Hashable, Any] | None:
     """Return a method's success and its comparison with the reference; ``None`` where it was not run."""
-    env, policy, split = setting["env"], setting["policy"], setting["split"]
-    here = main[(main["env"] == env) & (main["policy"] == policy) & (main["split"] == split)]
-    rows = here.set_index("method")
+    env = setting["env"]
+    policy = setting["policy"]
+    split = setting["split"]
+    is_setting = (main["env"] == env) & (main["policy"] == policy)
+    rows = main[is_setting & (main["split"] == split)].set_index("method")
+    # ``main`` also has rows, without episodes, for what was not run.
     if method not in rows.index or not rows.at[method, "episodes"]:
         return None
 
@@ -106,6 +109,7 @@ def _outcome_cell(
 
 def _strongest_doubt(study: "Study", outcome: dict[str, Any]) -> str:
     """Return the strongest reason not to believe the table, of those that apply."""
+    # From what keeps a study from deciding anything, over what biases it, to how far it carries over.
     few_seeds = warn_of_few_seeds(study)
     if few_seeds:
         return few_seeds
@@ -113,7 +117,8 @@ def _strongest_doubt(study: "Study", outcome: dict[str, Any]) -> str:
     cells = [cell for row in outcome["rows"] for cell in row["cells"] if cell]
     compared: list[Comparison] = [cell["comparison"] for cell in cells if "comparison" in cell]
     undecided = sum(comparison.verdict == "undecided" for comparison in compared)
-    half_widths = [(one.high - one.low) / 2 for one in compared if not math.isnan(one.low)]
+    with_interval = [comparison for comparison in compared if not math.isnan(comparison.low)]
+    half_widths = [(comparison.high - comparison.low) / 2 for comparison in with_interval]
     if undecided and half_widths:
         width = float(np.median(half_widths))
         return (
@@ -151,10 +156,12 @@ def describe_outcome(study: "Study", paths: "Paths") -> list[str]:
 def _describe_success(main: pd.DataFrame, study: "Study", env: str) -> str:
     """Return the mean success of the methods on the environment's last split, on the study's first policy."""
     split = study.at(env).evaluation.splits[-1]
-    rows = main[(main["env"] == env) & (main["split"] == split) & main["mean"].notna()]
+    is_split = (main["env"] == env) & (main["split"] == split)
+    rows = main[is_split & main["mean"].notna()]
+    # One line an environment has to do in the terminal; the report has all policies.
     if len(rows):
         rows = rows[rows["policy"] == rows["policy"].iloc[0]]
     means = [
-        f"{label(row.method)} {row.mean:.1f}" for row in rows[["method", "mean"]].itertuples(index=False)
+        f"{label(method)} {mean:.1f}" for method, mean in zip(rows["method"], rows["mean"], strict=True)
     ]
     return f"{label(env)}, success on {label(split, env)} in %: {', '.join(means) or 'none yet'}"

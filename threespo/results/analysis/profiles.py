@@ -20,16 +20,15 @@ COLUMNS = ("method", "cells", "seeds", "level", "share")
 def performance_profiles(episodes: pd.DataFrame) -> pd.DataFrame:
     """Return the share of a method's runs and cells whose success is at least each of ``LEVELS``.
 
-    The usual band, of a bootstrap over seeds, is left out: with the few seeds that studies have it is too narrow
-    (docs/method.md, Statistics).
-
     Args:
         episodes: the table ``episodes``; a run's success in a cell (environment, base policy, split) is its mean.
 
     Returns:
-        A row for each method and level. Only methods that were run in every cell in which any method was trained are
-        there, since cells differ in difficulty; ``seeds`` is the least number of runs in a cell.
+        A row for each method and level, of methods that were run in every cell; ``seeds`` is the least number
+        of runs in a cell.
     """
+    # The usual band, of a bootstrap over seeds, is left out: with the few seeds that studies have it is too
+    # narrow (docs/method.md, Statistics).
     success = (
         episodes.groupby([*CELL, "method", "training_seed"], sort=False)["success"].mean().reset_index()
     )
@@ -40,6 +39,7 @@ def performance_profiles(episodes: pd.DataFrame) -> pd.DataFrame:
         cells = [
             group["success"].to_numpy(dtype=np.float64) for _, group in runs.groupby(CELL, sort=False)
         ]
+        # Cells differ in difficulty: a method that was spared a hard one would have the better profile.
         if len(cells) < cell_count:
             continue
         fewest_seeds = min(map(len, cells))
@@ -51,6 +51,8 @@ def performance_profiles(episodes: pd.DataFrame) -> pd.DataFrame:
 def _share_of_runs(cells: "list[NDArray[np.float64]]") -> "NDArray[np.float64]":
     """Return the share of runs at or above each level, every cell with the same weight, (levels,)."""
     # A mean of games may fall short of a level by rounding.
-    by_cell = [(success[:, None] >= LEVELS[None, :] - 1e-9).mean(axis=0) for success in cells]
+    thresholds = LEVELS[None, :] - 1e-9
+    by_cell = [(success[:, None] >= thresholds).mean(axis=0) for success in cells]
+    # Cells may have different numbers of runs; averaging within a cell first weighs them alike.
     share: NDArray[np.float64] = np.mean(by_cell, axis=0)
     return share

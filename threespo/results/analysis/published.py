@@ -63,6 +63,7 @@ def compare_with_published(
         where there is none) of ``mean``, ``low``, ``high``, ``paper_mean`` and ``here``; ``seeds``, ``commits``. ``None``
         where nothing is published, for the published study itself, and where the two have no environment in common.
     """
+    # Next to itself it would only repeat the report's first table.
     if study.name == PUBLISHED_MINI.stem:
         return None
     if published is None:
@@ -73,8 +74,10 @@ def compare_with_published(
     if unseen.empty:
         return None
 
+    # By the model that a policy substitutes and not by its name: two studies may name the same base differently.
     ours: Mapping[Any, float] = main.drop_duplicates(KEY).set_index(KEY)["mean"].to_dict()
-    columns = [*unseen[["env", "split"]].drop_duplicates().itertuples(index=False, name=None)]
+    places = unseen[["env", "split"]].drop_duplicates()
+    columns = list(places.itertuples(index=False, name=None))
     rows = []
     for (model, method), group in unseen.groupby(["stands_for", "method"], sort=False):
         cells = {(row["env"], row["split"]): row for row in group.to_dict("records")}

@@ -55,12 +55,16 @@ def share_leading_back(trees: pd.DataFrame) -> dict[str, Any]:
 def count_next_states(trees: pd.DataFrame) -> dict[str, Any]:
     """Return how many different states follow the first and the tenth expansion of a state, as means over states."""
     children = trees[trees["parent"] >= 0].groupby(["epoch", "task_id", "parent"])["state"]
-    next_states: dict[tuple[Any, ...], set[str]] = {key: set(states) for key, states in children}
+    next_states: dict[tuple[Any, ...], set[str]] = {node: set(states) for node, states in children}
+    # ``expanded`` counts within one tree, so epoch and task come first.
     expanded = trees[trees["expanded"] >= 0].sort_values(["epoch", "task_id", "expanded"], kind="stable")
 
     tenth_visit = VISITS[-1] - 1
-    first_counts, tenth_counts, shares_met = [], [], []
+    first_counts: list[int] = []
+    tenth_counts: list[int] = []
+    shares_met: list[float] = []
     for _, visits in expanded.groupby("state", sort=True):
+        # States with fewer visits would be in the first mean only: both are over the same states.
         if len(visits) <= tenth_visit:
             continue
         nodes = visits[NODE].itertuples(index=False, name=None)
@@ -69,6 +73,7 @@ def count_next_states(trees: pd.DataFrame) -> dict[str, Any]:
 
         tenth = by_visit[tenth_visit]
         tenth_counts.append(len(tenth))
+        # A visit at which nothing was sampled has no share.
         if tenth:
             earlier: set[str] = set().union(*by_visit[:tenth_visit])
             shares_met.append(len(tenth & earlier) / len(tenth))

@@ -53,9 +53,15 @@ def summarize(success: Array, clusters: Sequence[Hashable]) -> Summary:
     if len(seed_means) == 1:
         interval = cluster_interval(percent.mean(axis=(0, 1)), clusters)
 
-    low, high = (float(np.clip(end, 0.0, 100.0)) for end in (interval.low, interval.high))
-    evaluation_std = float(np.mean([_sample_std(row) for row in percent.mean(axis=2)]))
-    return Summary(float(seed_means.mean()), _sample_std(seed_means), evaluation_std, low, high)
+    spreads = [_sample_std(evaluations) for evaluations in percent.mean(axis=2)]
+    return Summary(
+        mean=float(seed_means.mean()),
+        std=_sample_std(seed_means),
+        evaluation_std=float(np.mean(spreads)),
+        # t is symmetric, so near 0 or 100 an end may lie outside of what a percentage can be.
+        low=float(np.clip(interval.low, 0.0, 100.0)),
+        high=float(np.clip(interval.high, 0.0, 100.0)),
+    )
 
 
 def _sample_std(values: Array) -> float:
@@ -75,18 +81,20 @@ def episode_array(group: "pd.DataFrame", names: dict[str, str], column: str = "s
     Raises:
         InputError: if some seed did not play every game.
     """
-    wide = group.pivot_table(
+    by_game = group.pivot_table(
         index=["training_seed", "evaluation_seed"], columns="task_id", values=column, aggfunc="first"
     )
-    seeds = group["training_seed"].nunique(), group["evaluation_seed"].nunique()
+    training_seeds = group["training_seed"].nunique()
+    evaluation_seeds = group["evaluation_seed"].nunique()
 
     # A missing episode would be NaN, and a seed without rows would shift all that come after it.
-    if wide.isna().any().any() or len(wide) != seeds[0] * seeds[1]:
+    if by_game.isna().any().any() or len(by_game) != training_seeds * evaluation_seeds:
         raise InputError(
             f"evaluations of {'/'.join(names.values())} are incomplete: not every seed played every game. "
             "Delete its evaluation.parquet files and run the workflow again."
         )
-    return np.asarray(wide.to_numpy(dtype=np.float64).reshape(*seeds, -1))
+    values = by_game.to_numpy(dtype=np.float64)
+    return np.asarray(values.reshape(training_seeds, evaluation_seeds, -1))
 
 
 def percent_by_game(played: "pd.DataFrame", measure: str) -> "pd.DataFrame":
@@ -138,15 +146,18 @@ def method_difference(
         of tasks, or both.
     """
     games = [percent_by_game(played[played["method"] == name], measure) for name in pair]
+    # Seeds of two methods are independent runs, so they are not paired even where they have the same number.
     if set(pair) <= set(trained):
         first, second = (frame.mean(axis=1).to_list() for frame in games)
         return difference_interval(first, second, null)
 
+    # A single policy has one row of games. Its games are paired with those of the other: they are the same.
     upper, lower = (frame.to_numpy(dtype=np.float64) for frame in games)
     clusters = task_clusters(str(played["env"].iloc[0]), list(games[0].columns))
     if pair[0] in trained:
         return difference_to_policy(upper, lower[0], clusters, null)
     if pair[1] in trained:
+        # The function takes the trained method first: the sign of all numbers but p is turned back.
         found = difference_to_policy(lower, upper[0], clusters, -null)
         return Interval(-found.estimate, -found.high, -found.low, found.p)
     return cluster_interval(upper[0] - lower[0], clusters, null)

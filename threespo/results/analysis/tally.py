@@ -59,6 +59,7 @@ class ClaimTally:
 
 def tally_claims(claims: pd.DataFrame) -> ClaimTally:
     """Return the tally of the table ``claims``."""
+    # What other presets do, or what was read into a figure, is no verdict on a sentence of the paper.
     is_papers = claims["method_of_paper"].astype(bool) & ~claims["claim"].str.startswith(OWN_PREFIX)
     papers = claims[is_papers]
     is_settled = papers["rule"].isin(SETTLED)
@@ -69,6 +70,7 @@ def tally_claims(claims: pd.DataFrame) -> ClaimTally:
 
     judged = papers[~is_settled & ~papers["verdict"].isin(NOT_TESTED)]
     verdicts = list(judged.groupby("claim")["verdict"].agg(set))
+    # A claim without condition holds only if all settings say so, and one counterexample is enough against it.
     holds = verdicts.count({"holds"})
     fails = sum("fails" in found for found in verdicts)
     return ClaimTally(

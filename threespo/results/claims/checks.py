@@ -58,7 +58,12 @@ STATE_SCORE = "detail_state_score_visits"
 HIGH_STATES = "detail_state_high_visits"
 """Share of the visits of an epoch that were to states with a score above 0.5."""
 
-UNIFORM, UNIFORM_GATED = "3spo_wo_adaptive_n", "3spo_wo_adaptive_n_gated"
+UNIFORM = "3spo_wo_adaptive_n"
+"""The paper's ablation: uniform allocation, without the gate of eq. 1."""
+
+UNIFORM_GATED = "3spo_wo_adaptive_n_gated"
+"""A control that the paper lacks: it keeps the gate, so only the number of samples of open states differs from 3SPO."""
+
 POST_TRAJECTORY = "3spo_post_trajectory"
 TASK_TYPES = ("pick_and_place_simple", "look_at_obj_in_light", "pick_two_obj_and_place")
 """The task types of figure 3c, the easiest first."""
@@ -76,8 +81,7 @@ def immediate_updates_are_steadier(runs: RowRuns, evidence: Evidence) -> Finding
 
 def gap_to_prompting_widens(_: Columns, evidence: Evidence) -> Iterator[Row]:
     """Sec. 4.2: the gap between training and prompting is wider on harder task types."""
-    hard, easy = TASK_TYPES[-1], TASK_TYPES[0]
-    return judge_task_types(evidence, TRAINED, PROMPTED, wider=hard, narrower=easy)
+    return judge_task_types(evidence, TRAINED, PROMPTED, wider=TASK_TYPES[-1], narrower=TASK_TYPES[0])
 
 
 ORDER = ("3spo", "hgpo", "gigpo", "grpo", "rloo", "ppo")

@@ -89,15 +89,15 @@ def judge_columns(
                 cell = Cell(column.env, policy, preset)
                 success = success_by_row(played, cell, rows, column.measure, study)
                 found, paper = test(ColumnSuccess(evidence, column, policy, rows, success))
-                place = {"policy": policy, "preset": preset, "paper": paper}
-                yield {**column.as_row(), **place, **found.as_row()}
+                setting = {"policy": policy, "preset": preset, "paper": paper}
+                yield {**column.as_row(), **setting, **found.as_row()}
 
 
 def test_level(here: ColumnSuccess, within: float) -> tuple[Finding, float | None]:
     """Decide by whether a row has the printed success, within so many points."""
     row = here.rows[0]
     paper = here.evidence.paper.results.value(row, here.model, *here.column.paper_cell).mean
-    # Absolute success is that of a model, and no other model has it.
+    # Absolute success is that of one model: a tiny policy in its place confirms or refutes nothing.
     is_model_itself = here.evidence.study.policies[here.policy].kind == "pretrained"
     if not is_model_itself or here.missing:
         return Finding("not here"), paper
@@ -111,16 +111,16 @@ def test_equal_success(here: ColumnSuccess, margin: float) -> tuple[Finding, flo
     paper = paper_gap(here.evidence, upper, lower, here.model, here.column.paper_cell)
     if here.missing:
         return Finding("not here"), paper
-    first, second = here.success[upper], here.success[lower]
-    found = guard_floor_ceiling(test_equivalence(first, second, margin), (first, second), margin)
+    found = test_equivalence(here.success[upper], here.success[lower], margin)
+    found = guard_floor_ceiling(found, (here.success[upper], here.success[lower]), margin)
     return combine({f"{upper} and {lower}": found}), paper
 
 
 def test_order(here: ColumnSuccess) -> tuple[Finding, None]:
-    """Decide by the order of the means, the best row first: it fails with any pair that is clearly the other way round.
+    """Decide by the order of the means, the best row first.
 
-    It holds if the means have the printed order, and neighbours are clearly apart that the paper's own table has apart by
-    more than two standard errors; it cannot tell others apart itself.
+    It fails with any pair that is clearly the other way round. It holds if the means have the printed order and
+    those neighbours are clearly apart that are so in the paper's own table.
     """
     present = [row for row in here.rows if row in here.success]
     pairs = {
@@ -133,6 +133,7 @@ def test_order(here: ColumnSuccess) -> tuple[Finding, None]:
     if any(found.verdict == "fails" for found in pairs.values()):
         found = combine(pairs, here.missing)
     else:
+        # The paper's own table, of three seeds, does not separate all neighbours: more is not asked of a study.
         neighbours = list(itertools.pairwise(present))
         clear = {
             f"{upper} and {lower}": pairs[f"{upper} and {lower}"]
@@ -140,7 +141,8 @@ def test_order(here: ColumnSuccess) -> tuple[Finding, None]:
             if _clearly_apart_in_paper(here, upper, lower)
         }
         found = combine(clear or pairs, here.missing)
-        in_order = all(mean(here.success[a]) > mean(here.success[b]) for a, b in neighbours)
+        means = [mean(here.success[row]) for row in present]
+        in_order = all(upper > lower for upper, lower in itertools.pairwise(means))
         if not in_order and found.verdict == "holds":
             found = replace(found, verdict="undecided", p=math.nan)
     order = " > ".join(sorted(here.success, key=lambda row: -mean(here.success[row])))
@@ -153,7 +155,10 @@ def _clearly_apart_in_paper(here: ColumnSuccess, upper: str, lower: str) -> bool
     values = [here.evidence.paper.results.value(row, here.model, *cell) for row in (upper, lower)]
     if any(value.mean is None or value.std is None for value in values):
         return False
-    error = math.sqrt(sum((value.std or 0.0) ** 2 for value in values) / PAPER_SEEDS)
+    # Of the paper only means and standard deviations over seeds are known, so Welch's test would add nothing
+    # to twice the standard error of the difference.
+    variances = [(value.std or 0.0) ** 2 for value in values]
+    error = math.sqrt(sum(variances) / PAPER_SEEDS)
     return paper_gap(here.evidence, upper, lower, here.model, cell) > 2 * error
 
 
@@ -187,10 +192,11 @@ def _test_gain(
     terms: list[tuple[float, Values]] = []
     for sign, model in zip((1.0, -1.0), models, strict=True):
         policy = policy_for_model(study, model)
-        names = (
-            [Cell(column.env, policy, preset).find_method(study, row) for row in rows] if policy else []
-        )
-        if not names or None in names:
+        if policy is None:
+            return Finding("not here")
+        cell = Cell(column.env, policy, preset)
+        names = [cell.find_method(study, row) for row in rows]
+        if None in names:
             return Finding("not here")
         assert column.episodes is not None
         played = column.episodes[column.episodes["policy"] == policy]
@@ -199,6 +205,7 @@ def _test_gain(
         )
         terms += [(sign, upper), (-sign, lower)]
 
+    # A difference of two differences: four independent arms of seeds, one Welch interval.
     found = contrast_interval(terms)
     verdict = verdict_vs_bound(found.low, found.high, 0.0)
     finding = make_finding(found, verdict, seeds_needed_for_contrast(terms))
@@ -222,13 +229,13 @@ def judge_task_types(
             cell = Cell(DETAILED_ENVIRONMENT, policy, preset)
             of_policy = played[played["policy"] == policy]
             found = _test_task_types(cell, of_policy, upper, lower, (wider, narrower), evidence)
-            place = {
+            yield {
                 "env": DETAILED_ENVIRONMENT,
                 "policy": policy,
                 "preset": preset,
                 "measure": "task types",
+                **found.as_row(),
             }
-            yield {**place, **found.as_row()}
 
 
 def _test_task_types(
@@ -245,11 +252,14 @@ def _test_task_types(
     if set(type_of_task) != set(types):
         return Finding("not here")
 
-    # Games weighted so that their mean is the one type's success less the other's.
+    # Games weighted so that their mean is the one type's success less the other's. A mean over games is what
+    # the interval over clusters is for.
     counts = type_of_task.value_counts()
-    weights = np.array(
-        [len(type_of_task) / counts[kind] * (1 if kind == types[0] else -1) for kind in type_of_task]
-    )
+    weight_of_type = {
+        types[0]: len(type_of_task) / counts[types[0]],
+        types[1]: -len(type_of_task) / counts[types[1]],
+    }
+    weights = np.array([weight_of_type[name] for name in type_of_task])
     success = {}
     for row in (*upper, *lower):
         name = cell.find_method(evidence.study, row)
@@ -261,6 +271,7 @@ def _test_task_types(
     pairs = {}
     for first, second in itertools.product(upper, lower):
         if first in success and second in success:
+            # A prompted row has no training seeds: its evaluations are averaged and it is a single policy.
             found = difference_to_policy(success[first], success[second].mean(axis=0), clusters)
             verdict = verdict_vs_bound(found.low, found.high, 0.0)
             finding = require_min_seeds(make_finding(found, verdict, None), len(success[first]))

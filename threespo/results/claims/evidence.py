@@ -76,8 +76,8 @@ class Cell(NamedTuple):
         if study.policies[self.policy].kind != "pretrained":
             return None
         for run in prompted_runs(study):
-            here = (run.env, run.policy) == (self.env, self.policy)
-            if here and study.agents[run.method].paper_row == row:
+            is_cell = (run.env, run.policy) == (self.env, self.policy)
+            if is_cell and study.agents[run.method].paper_row == row:
                 return run.method
         return None
 
@@ -187,6 +187,7 @@ def find_column(column: str, printed: float | None, evidence: Evidence) -> Colum
     if env not in study.environments:
         return Column(env, split, measure, printed, (env, split, measure), None)
 
+    # Optional panels exist so that choosing variants does not use up the paper's unseen games.
     judged_split = split
     splits = study.at(env).evaluation.splits
     panels = [name for name in splits if name in OPTIONAL_SPLITS]

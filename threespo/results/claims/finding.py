@@ -70,16 +70,21 @@ def make_finding(interval: Interval, verdict: Verdict, seeds_needed: int | None)
 
 def verdict_vs_bound(low: float, high: float, bound: float) -> Verdict:
     """Return whether an interval lies above a bound; ``undecided`` if the bound lies in it."""
+    # NaN, the ends of too few seeds, is neither above nor below: undecided.
     if low > bound:
         return "holds"
-    return "fails" if high < bound else "undecided"
+    if high < bound:
+        return "fails"
+    return "undecided"
 
 
 def verdict_within(low: float, high: float, bound: float) -> Verdict:
     """Return whether an interval lies between minus and plus a bound; ``undecided`` if it lies on both sides of one."""
     if -bound <= low and high <= bound:
         return "holds"
-    return "fails" if high < -bound or low > bound else "undecided"
+    if high < -bound or low > bound:
+        return "fails"
+    return "undecided"
 
 
 def combine(findings: Mapping[str, Finding], missing: Iterable[str] = ()) -> Finding:
@@ -95,8 +100,8 @@ def combine(findings: Mapping[str, Finding], missing: Iterable[str] = ()) -> Fin
     if not findings:
         return Finding("not here")
 
-    failed = {name: one for name, one in findings.items() if one.verdict == "fails"}
-    undecided = {name: one for name, one in findings.items() if one.verdict == "undecided"}
+    failed = {name: found for name, found in findings.items() if found.verdict == "fails"}
+    undecided = {name: found for name, found in findings.items() if found.verdict == "undecided"}
     # A failure is as bad as the upper end of its interval says, another pair as bad as its lower end.
     if failed:
         name, worst = min(failed.items(), key=lambda item: item[1].high)
@@ -119,20 +124,26 @@ def _p_of_failure(worst: Finding, failed: Mapping[str, Finding], pairs: int) -> 
     if not math.isnan(worst.p_holm):
         return worst.p, worst.p_holm
 
-    # Any pair may fail, so failures are as many tests as there are pairs.
-    tested = [one.p for one in failed.values() if not math.isnan(one.p)]
-    return (min(1.0, pairs * min(tested)) if tested else math.nan), math.nan
+    # The claim fails with any of its pairs, so its chances to fail falsely are as many as there are pairs:
+    # Bonferroni's bound on the smallest p, which holds however the pairs depend on each other.
+    tested = [found.p for found in failed.values() if not math.isnan(found.p)]
+    if not tested:
+        return math.nan, math.nan
+    return min(1.0, pairs * min(tested)), math.nan
 
 
 def _p_of_all(findings: Sequence[Finding]) -> tuple[float, float]:
     """Return p and Holm's p of a claim whose pairs all have to hold: those of the pair with the largest."""
-    tested = [one for one in findings if not math.isnan(one.p)]
+    # All must hold at once (an intersection-union test), so each may be tested at the full level: no factor.
+    tested = [found for found in findings if not math.isnan(found.p)]
     if not tested:
         return math.nan, math.nan
+
     # NaN if a pair is not in the table of comparisons: then ``apply_holm`` corrects the claim as a whole.
-    in_table = all(not math.isnan(one.p_holm) for one in tested)
-    p_holm = max(one.p_holm for one in tested) if in_table else math.nan
-    return max(one.p for one in tested), p_holm
+    p_holm = math.nan
+    if all(not math.isnan(found.p_holm) for found in tested):
+        p_holm = max(found.p_holm for found in tested)
+    return max(found.p for found in tested), p_holm
 
 
 def require_min_seeds(finding: Finding, seeds: int) -> Finding:
@@ -155,15 +166,17 @@ def apply_holm(rows: Sequence[Row]) -> list[Row]:
     Returns:
         New rows with ``p_adjusted``. One that is not below 5 % makes ``holds`` and ``fails`` ``undecided``.
     """
+    # By the key of a test, not a list: one comparison may answer several claims, and counting it for each
+    # would correct for tests that were not made.
     families: dict[Hashable, dict[Hashable, float]] = {}
     for row in rows:
         if not math.isnan(row.get("p", math.nan)):
             families.setdefault(_family(row), {})[_test_key(row)] = row["p"]
 
-    adjusted = {
-        family: dict(zip(tests, adjust_by_holm(list(tests.values())), strict=True))
-        for family, tests in families.items()
-    }
+    adjusted = {}
+    for family, p_of_test in families.items():
+        p_values = adjust_by_holm(list(p_of_test.values()))
+        adjusted[family] = dict(zip(p_of_test, p_values, strict=True))
     return [_correct_row(row, adjusted.get(_family(row), {})) for row in rows]
 
 
@@ -215,6 +228,7 @@ def _scale_to_family(seeds_needed: float, tests: int) -> int:
     """Return the training seeds that are needed at the level of a family's smallest p."""
     # By the normal quantiles of the two levels: tests are few where it matters, and the effect is an estimate anyway.
     power = stats.norm.isf(1 - POWER)
+    # Seeds grow with the square of the sum of both quantiles, that of the level and that of the power.
     corrected = stats.norm.isf(LEVEL / max(1, tests) / 2) + power
     alone = stats.norm.isf(LEVEL / 2) + power
     scale = float((corrected / alone) ** 2)

@@ -6,7 +6,6 @@ trains.
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -75,6 +74,7 @@ def judge_claims(claims: tuple[Claim, ...], evidence: Evidence) -> pd.DataFrame:
             }
             rows += [{**names, **row} for row in _rows_of_paper_and_ours(rule, evidence)]
 
+    # After all claims are judged: Holm's correction needs every test of a family.
     frame = pd.DataFrame(apply_holm(rows), columns=list(VERDICT_COLUMNS))
     frame[list(NUMBERS)] = frame[list(NUMBERS)].astype(np.float64)
     texts = [name for name in VERDICT_COLUMNS if name not in (*NUMBERS, "method_of_paper")]
@@ -87,7 +87,10 @@ def _rows_of_paper_and_ours(rule: Rule, evidence: Evidence) -> list[Row]:
     # Settings that the study lacks are left out, unless there is no other.
     rows = [row for row in every if row["verdict"] != "not here"]
     for row in rows:
-        row["method_of_paper"] = (row.get("preset") or PAPER_PRESETS[0]) in PAPER_PRESETS
+        preset = row.get("preset")
+        # Without a preset the row is not about 3SPO, and so about methods as the paper has them.
+        row["method_of_paper"] = not preset or preset in PAPER_PRESETS
+
     # A claim is about the paper's method: what other presets do in its place does not decide it.
     if not any(row["method_of_paper"] for row in rows):
         rows.append({**_not_here(rule, every), "method_of_paper": True})
@@ -106,6 +109,7 @@ def _not_here(rule: Rule, rows: list[Row]) -> Row:
         columns = tuple(rule.columns or ())
         models = check.models if isinstance(check, EpisodeCheck) else ()
 
+    # What has no columns is about the course of training, which the paper shows for one environment.
     parts = [
         ", ".join(rows_of_rule(rule)),
         ", ".join(columns or (DETAILED_ENVIRONMENT,)),
@@ -151,14 +155,16 @@ def _judge_runs(rule: States | Sooner | CheckRule, evidence: Evidence) -> Iterat
     for policy in policies_for_models(study, [SMALL_MODEL]):
         for preset in presets_to_judge(study, DETAILED_ENVIRONMENT, rows):
             runs = RowRuns(study, Cell(DETAILED_ENVIRONMENT, policy, preset), rows)
-            place: dict[str, Any] = {
+            found = _test_runs(rule, runs, evidence)
+            yield {
                 "env": DETAILED_ENVIRONMENT,
                 "policy": policy,
                 "preset": preset,
                 "measure": "training",
+                "printed": rule.printed,
+                "paper": paper,
+                **found.as_row(),
             }
-            numbers = {"printed": rule.printed, "paper": paper}
-            yield {**place, **numbers, **_test_runs(rule, runs, evidence).as_row()}
 
 
 def _test_runs(rule: States | Sooner | CheckRule, runs: RowRuns, evidence: Evidence) -> Finding:

@@ -73,40 +73,43 @@ def test_arrival(
     Where a run never reaches it only the order of runs is known, if its last snapshot is later than all that reached it:
     then an exact rank test decides, with such runs as the latest.
     """
-    first, second = ([first_reached(run, success) for run in runs] for runs in (upper_runs, lower_runs))
-    arrivals = [*first, *second]
+    upper_arrivals = [first_reached(run, success) for run in upper_runs]
+    lower_arrivals = [first_reached(run, success) for run in lower_runs]
+    arrivals = [*upper_arrivals, *lower_arrivals]
     if not any(map(math.isfinite, arrivals)):
         return Finding("undecided", detail=f"no run of either reaches {success:.0%}")
     if min(arrivals) <= 0:
         return Finding("undecided", detail=f"the untrained policy is at {success:.0%} already")
 
     if math.isfinite(max(arrivals)):
+        # The paper counts epochs, which are not equally long for all methods, so their ratio is shown as well.
         other_ratios = []
         for axis, words in AXES.items():
-            lower_times, upper_times = (
-                [first_reached(run, success, axis) for run in runs] for runs in (lower_runs, upper_runs)
-            )
+            upper_times = [first_reached(run, success, axis) for run in upper_runs]
+            lower_times = [first_reached(run, success, axis) for run in lower_runs]
             ratio = ratio_interval(lower_times, upper_times).estimate
             other_ratios.append(f"{ratio:.2f} in {words}")
-        found = test_ratio(second, first, at_least)
+        found = test_ratio(lower_arrivals, upper_arrivals, at_least)
         return found.with_detail(f"the ratio is {', '.join(other_ratios)}")
 
+    # Without an arrival there is no ratio, and leaving such runs out would favour the method that has them.
     never = []
-    for name, times in zip(names, (first, second), strict=True):
+    for name, times in zip(names, (upper_arrivals, lower_arrivals), strict=True):
         count = sum(map(math.isinf, times))
         if count:
             never.append(f"{count} of {len(times)} runs of {name} never reach {success:.0%}")
-    scaled_times = [at_least * time for time in first]
-    ends = [
-        at_least * _last_generations(run)
-        for run, time in zip(upper_runs, first, strict=True)
-        if math.isinf(time)
-    ]
-    ends += [
-        _last_generations(run) for run, time in zip(lower_runs, second, strict=True) if math.isinf(time)
-    ]
-    found = _test_order_of_arrival(scaled_times, second, min(ends), at_least, "; ".join(never))
-    return require_min_seeds(found, min(len(first), len(second)))
+    scaled_times = [at_least * time for time in upper_arrivals]
+
+    # Where the runs end that never arrive, on the scale of their row.
+    ends = []
+    for run, time in zip(upper_runs, upper_arrivals, strict=True):
+        if math.isinf(time):
+            ends.append(at_least * _last_generations(run))
+    for run, time in zip(lower_runs, lower_arrivals, strict=True):
+        if math.isinf(time):
+            ends.append(_last_generations(run))
+    found = _test_order_of_arrival(scaled_times, lower_arrivals, min(ends), at_least, "; ".join(never))
+    return require_min_seeds(found, min(len(upper_runs), len(lower_runs)))
 
 
 def _test_order_of_arrival(
@@ -127,11 +130,14 @@ def _test_order_of_arrival(
         words = f"{never}, and ended before {at_least:g} times the arrival of others"
         return Finding("undecided", detail=words)
 
+    # Ranks need no size of what was not observed. Exact, since the normal approximation is for more than a few
+    # seeds; three against three have p of 0.1 at least, and so never a verdict.
     test = stats.mannwhitneyu(scaled_times, other_times, alternative="two-sided", method="exact")
     p = float(test.pvalue)
     pairs = list(itertools.product(scaled_times, other_times))
-    ahead = sum(ours < other for ours, other in pairs) - sum(ours > other for ours, other in pairs)
-    verdict: Verdict = "holds" if ahead > 0 else "fails"
+    sooner = sum(scaled < other for scaled, other in pairs)
+    later = sum(scaled > other for scaled, other in pairs)
+    verdict: Verdict = "holds" if sooner > later else "fails"
     if p >= LEVEL:
         verdict = "undecided"
     words = f"{never}; decided by the order in which runs arrive (exact rank test)"
@@ -149,15 +155,14 @@ def lead_at_shares(
     """Decide by whether ``upper`` is ``by`` points above each of ``lower`` at these shares of the generations."""
 
     def compare(upper_runs: list[Run], lower_runs: list[Run], row: str) -> dict[str, Finding]:
+        # At equal generations: epochs of different methods do not cost the same.
         end = _common_end(upper_runs, lower_runs)
         findings = {}
         for share in shares:
-            first, second = (
-                [_success_after(run, share * end) for run in of_row]
-                for of_row in (upper_runs, lower_runs)
-            )
+            upper_success = [_success_after(run, share * end) for run in upper_runs]
+            lower_success = [_success_after(run, share * end) for run in lower_runs]
             name = f"{upper} and {row} after {share:.0%} of {end:,.0f} generations"
-            findings[name] = test_difference(first, second, by)
+            findings[name] = test_difference(upper_success, lower_success, by)
         return findings
 
     return _compare_curves(runs, evidence, upper, lower, compare)
@@ -167,8 +172,8 @@ def compare_mean_success(runs: RowRuns, evidence: Evidence, upper: str, lower: S
     """Decide by the mean success over the generations that all runs have."""
 
     def compare(upper_runs: list[Run], lower_runs: list[Run], row: str) -> dict[str, Finding]:
-        first, second = _mean_success_of_both(upper_runs, lower_runs)
-        return {f"{upper} and {row}": test_difference(first, second)}
+        upper_success, lower_success = _mean_success_of_both(upper_runs, lower_runs)
+        return {f"{upper} and {row}": test_difference(upper_success, lower_success)}
 
     return _compare_curves(runs, evidence, upper, lower, compare)
 
@@ -181,22 +186,24 @@ def higher_column_with_higher_success(
 
     def compare(upper_runs: list[Run], lower_runs: list[Run], row: str) -> dict[str, Finding]:
         name = f"{upper} and {row}"
-        shares = [
-            [100.0 * float(run[column].mean()) for run in trained.get(one, [])] for one in (upper, row)
-        ]
-        if not all(shares):
+        upper_shares = [100.0 * float(run[column].mean()) for run in trained.get(upper, [])]
+        lower_shares = [100.0 * float(run[column].mean()) for run in trained.get(row, [])]
+        if not upper_shares or not lower_shares:
             return {name: Finding("not here")}
-        order = test_difference(shares[0], shares[1])
-        interval = "" if math.isnan(order.low) else f" ({order.low:+.1f} to {order.high:+.1f})"
-        words = f"shares differ by {order.measured:+.1f} points{interval}"
+
+        # Which method should have more success depends on which has more of the column: first that is decided.
+        order = test_difference(upper_shares, lower_shares)
+        words = f"shares differ by {order.measured:+.1f} points"
+        if not math.isnan(order.low):
+            words += f" ({order.low:+.1f} to {order.high:+.1f})"
         if order.verdict not in ("holds", "fails"):
             undecided = replace(order.with_detail(words), verdict="undecided", p=math.nan)
             return {name: undecided}
 
-        first, second = _mean_success_of_both(upper_runs, lower_runs)
+        success_with_more, success_with_less = _mean_success_of_both(upper_runs, lower_runs)
         if order.verdict == "fails":
-            first, second = second, first
-        found = test_difference(first, second).with_detail(words)
+            success_with_more, success_with_less = success_with_less, success_with_more
+        found = test_difference(success_with_more, success_with_less).with_detail(words)
         # Both have to be true, the order of shares and that of success, so the larger p is that of the claim.
         return {name: replace(found, p=max(found.p, order.p))}
 
@@ -213,6 +220,7 @@ def compare_steadiness(runs: RowRuns, evidence: Evidence, upper: str, lower: str
 
 
 def _test_steadiness(upper_runs: list[Run], lower_runs: list[Run]) -> Finding:
+    # The last half only: while success rises fast, a straight line does not describe it.
     deviations: list[list[float]] = []
     for of_row in (lower_runs, upper_runs):
         halves = [run[run["generations"] >= _last_generations(run) / 2] for run in of_row]
@@ -225,13 +233,14 @@ def _test_steadiness(upper_runs: list[Run], lower_runs: list[Run]) -> Finding:
 
 def _deviation_from_line(half: Run) -> float:
     """Return the standard deviation of success about its straight line, in points."""
-    generations, success, games = (
-        half[name].to_numpy(dtype=np.float64) for name in ("generations", "success", "games")
-    )
+    generations = half["generations"].to_numpy(dtype=np.float64)
+    success = half["success"].to_numpy(dtype=np.float64)
+    games = half["games"].to_numpy(dtype=np.float64)
     line = np.polynomial.Polynomial.fit(generations, success, 1)
     # Chance in the evaluation's games moves success as well, and most where it is near a half: that is not training's.
     chance = np.sum(success * (1.0 - success) / games)
     residual = np.sum((success - line(generations)) ** 2) - chance
+    # Two degrees of freedom go into the line.
     return 100.0 * float(np.sqrt(max(0.0, residual) / (len(generations) - 2)))
 
 
@@ -265,6 +274,7 @@ def _mean_success(run: Run, end: float) -> float:
     before = run[run["generations"] < end]
     generations = np.array([*before["generations"], end], dtype=np.float64)
     success = np.array([*before["success"], _success_after(run, end) / 100.0], dtype=np.float64)
+    # Snapshots are not equally far apart, so a plain mean would weigh the dense part more.
     width = generations[-1] - generations[0]
     if not width:
         return 100.0 * float(success[-1])

@@ -47,7 +47,9 @@ def format_number(rule: str, value: float) -> str:
         return "∞"
     if rule in RATIOS:
         return f"{value:.2f}×"
-    return f"{value:.3g}" if rule in UNITLESS else f"{value:+.1f}"
+    if rule in UNITLESS:
+        return f"{value:.3g}"
+    return f"{value:+.1f}"
 
 
 def format_interval(rule: str, low: float, high: float) -> str:
@@ -69,6 +71,7 @@ def claims_page(table: pd.DataFrame) -> dict[str, Any]:
     # What is left has been decided by this study's numbers.
     compared = table[~table["verdict"].isin(["open", "not here"]) & ~is_settled]
     is_papers = compared["method_of_paper"].astype(bool)
+    # A claim that other settings decide is not absent.
     is_absent = (table["verdict"] == "not here") & ~table["claim"].isin(compared[is_papers]["claim"])
 
     parts = []
@@ -99,12 +102,14 @@ def claim_lines(table: pd.DataFrame) -> Iterator[str]:
 
 def _verdict_lines(table: pd.DataFrame) -> Iterator[str]:
     for row in table.to_dict("records"):
-        setting = ", ".join(filter(None, (_describe_setting(row), preset_label(row["preset"]))))
+        parts = (_describe_setting(row), preset_label(row["preset"]))
+        setting = ", ".join(filter(None, parts))
         measured = format_number(row["rule"], row["measured"])
         interval = format_interval(row["rule"], row["low"], row["high"])
         if interval:
             measured = f"{measured} ({interval})"
-        yield f"{row['verdict']:<11} {row['claim']}: " + join_details(row["text"], setting, measured)
+        statement = join_details(row["text"], setting, measured)
+        yield f"{row['verdict']:<11} {row['claim']}: {statement}"
 
         needed = ""
         if row["seeds_needed"] > 0:

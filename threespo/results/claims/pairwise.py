@@ -122,13 +122,13 @@ def _test_pair(
 
     names = names_by_cell[0]
     if len(cells) > 1:
-        # Each policy counts once: seeds of one policy say nothing of how policies differ.
         found = interval_over_policies(intervals, bound)
         finding = make_finding(found, verdict_vs_bound(found.low, found.high, bound), None)
     else:
         found = intervals[cells[0].policy]
         needed = seeds_needed(arms[0], arms[1], bound) if len(arms) == 2 else None
         finding = make_finding(found, verdict_vs_bound(found.low, found.high, bound), needed)
+        # The table of comparisons tests differences from 0 only; a claim with another bound has a p of its own.
         listed = None
         if not bound:
             listed = find_comparison(
@@ -138,6 +138,7 @@ def _test_pair(
             finding = _take_verdict(finding, listed, evidence)
 
     finding = require_min_seeds(finding, min(map(len, arms), default=MIN_SEEDS))
+    # Below 0 the claim is that something costs little, which rows at 0 or 100 % satisfy without showing it.
     if bound < 0 and arms:
         finding = guard_floor_ceiling(finding, arms, -bound)
     return " and ".join(names), finding
@@ -148,6 +149,6 @@ def _take_verdict(finding: Finding, listed: Comparison, evidence: Evidence) -> F
     corrected = replace(finding, verdict=VERDICTS[listed.verdict], p_holm=listed.p_holm)
     if corrected.verdict == finding.verdict:
         return corrected
-    family = [one for one in evidence.comparisons if one.family == listed.family]
-    tests = sum(not math.isnan(one.p) for one in family)
+    family = [found for found in evidence.comparisons if found.family == listed.family]
+    tests = sum(not math.isnan(found.p) for found in family)
     return corrected.with_detail(describe_correction(listed.p, listed.p_holm, tests))

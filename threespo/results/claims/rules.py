@@ -79,6 +79,7 @@ class CheckRule(Settings):
         check = CHECKS.get(self.name)
         if check is None:
             raise ValueError(f"no check {self.name!r}; there are {', '.join(CHECKS)}")
+        # At reading, so that a wrong entry does not fail only after days of training.
         needs_columns = not isinstance(check, RunCheck) and check.by_column
         if needs_columns != (self.columns is not None):
             raise ValueError(f"check {self.name!r} {'needs' if needs_columns else 'has no'} columns")
@@ -161,7 +162,7 @@ def read_claims(folder: Path = PAPER_FOLDER) -> tuple[Claim, ...]:
         entries = yaml.safe_load(path.read_text(encoding="utf-8"))["claims"]
         claims = TypeAdapter(tuple[Claim, ...]).validate_python(entries)
     except ValidationError as error:
-        # ``loc`` begins with the entry's number, in the place of which the message has the claim's id.
+        # ``loc`` begins with the entry's number; the message names the claim by its id instead.
         first = error.errors()[0]
         name = "?"
         if first["loc"]:

@@ -15,11 +15,10 @@ def compare_loops(runs: RowRuns, evidence: Evidence, upper: str, lower: str) -> 
     by_row = runs.select(evidence.searches, "training_seed")
     if not {upper, lower} <= set(by_row):
         return Finding("not here")
-    first, second = (
-        [100.0 * float(run["back"].iloc[0]) for run in by_row[row]] for row in (upper, lower)
-    )
-    words = f"{mean(first):.1f} and {mean(second):.1f} % of sampled steps lead back"
-    return test_difference(first, second).with_detail(words)
+    upper_percent = [100.0 * float(run["back"].iloc[0]) for run in by_row[upper]]
+    lower_percent = [100.0 * float(run["back"].iloc[0]) for run in by_row[lower]]
+    words = f"{mean(upper_percent):.1f} and {mean(lower_percent):.1f} % of sampled steps lead back"
+    return test_difference(upper_percent, lower_percent).with_detail(words)
 
 
 def compare_next_states(runs: RowRuns, evidence: Evidence, row: str) -> Finding:
@@ -31,6 +30,7 @@ def compare_next_states(runs: RowRuns, evidence: Evidence, row: str) -> Finding:
     if any(fact["states"] == 0 for fact in facts):
         return Finding("undecided", detail="a run recorded no state that was expanded ten times")
 
+    # Paired within a seed: both numbers are means over the same states.
     found = test_mean([float(fact["next_first"] - fact["next_tenth"]) for fact in facts])
     first, tenth, met_before = (
         mean([float(fact[name]) for fact in facts])
@@ -43,9 +43,12 @@ def compare_next_states(runs: RowRuns, evidence: Evidence, row: str) -> Finding:
 
 def test_gated_success(runs: RowRuns, evidence: Evidence, row: str, bound: float) -> Finding:
     """Decide by whether the true success from states whose gate is closed is below ``bound`` points."""
+    # True success is that of many continuations of the frozen policy; counts also have older policies in them.
     parts = [run[run["gated"].astype(bool)] for run in _probed_runs(runs, evidence, row)]
-    success = [part["successes"] / part["continuations"] for part in parts]
-    values = [100.0 * float(of_states.mean()) if len(of_states) else math.nan for of_states in success]
+    values = []
+    for part in parts:
+        success = part["successes"] / part["continuations"]
+        values.append(100.0 * float(success.mean()) if len(part) else math.nan)
     return _test_probed(parts, values, bound, "gated states", "true success")
 
 
@@ -66,7 +69,12 @@ def test_count_bias(runs: RowRuns, evidence: Evidence, row: str, bound: float) -
         true_chance = true * (1 - true) / (part["continuations"] - 1)
         squares = (counted - true) ** 2 - (counted_chance + true_chance)
         parts.append(part)
-        values.append(100.0 * math.sqrt(max(0.0, float(squares.mean()))) if len(part) else math.nan)
+        if not len(part):
+            values.append(math.nan)
+            continue
+        # What is left may be below 0 by chance.
+        mean_square = max(0.0, float(squares.mean()))
+        values.append(100.0 * math.sqrt(mean_square))
     return _test_probed(
         parts, values, bound, f"states with {MIN_VISITS} visits", "how far counted rates are off"
     )
@@ -82,6 +90,7 @@ def _test_probed(
     """Return whether a number of each seed is below a bound, in points."""
     if not parts:
         return Finding("not here", detail="no state was probed")
+    # All seeds or none: a mean over those that have such states is not one over training.
     without = sum(map(math.isnan, values))
     if without:
         words = f"{without} of {len(values)} runs have no {kind} among those probed"

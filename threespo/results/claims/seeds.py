@@ -50,9 +50,11 @@ def test_ratio(first: Values, second: Values, bound: float = 1.0, at_most: bool 
     found = Interval(bound * scaled.estimate, bound * scaled.low, bound * scaled.high, scaled.p)
     needed = None
     if not math.isnan(scaled.estimate):
-        logs = [[math.log(value) for value in values] for values in (first, second)]
-        needed = seeds_needed(logs[0], logs[1], math.log(bound))
+        first_logs = [math.log(value) for value in first]
+        second_logs = [math.log(value) for value in second]
+        needed = seeds_needed(first_logs, second_logs, math.log(bound))
 
+    # An interval below the bound is what the claim says then. NaN stays undecided either way.
     verdict = verdict_vs_bound(found.low, found.high, bound)
     if at_most:
         verdict = OPPOSITE.get(verdict, verdict)
@@ -71,6 +73,7 @@ def test_mean(values: Values, bound: float = 0.0, below: bool = False) -> Findin
 
 def test_within(values: Values, margin: float, around: float = 0.0) -> Finding:
     """Return whether the mean is within ``margin`` of a number, by two one-sided tests (90 % interval)."""
+    # As in ``equivalence_interval``: of the two one-sided tests that at the nearer bound decides.
     deviations = [value - around for value in values]
     nearer_bound = math.copysign(margin, sum(deviations))
     deviation = contrast_interval([(1.0, deviations)], nearer_bound, level=2 * LEVEL)
@@ -104,10 +107,11 @@ def guard_floor_ceiling(found: Finding, success: Sequence[Values], points: float
     if found.verdict != "holds":
         return found
     means = [mean(values) for values in success]
-    if max(means) > points and min(means) < 100.0 - points:
+    lowest = min(means)
+    highest = max(means)
+    if highest > points and lowest < 100.0 - points:
         return found
 
-    lowest, highest = min(means), max(means)
     undecided = replace(found, verdict="undecided", p=math.nan, p_holm=math.nan, seeds_needed=math.nan)
     return undecided.with_detail(
         f"rows of {lowest:.1f} to {highest:.1f} % cannot be {points:g} points apart"

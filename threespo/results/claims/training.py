@@ -58,12 +58,13 @@ def _compare_totals(
     for row in lower:
         if row not in by_row:
             continue
+        # Totals grow with what was spent, so they are read where both have spent the same.
         generations = _common_generations(by_row[upper], by_row[row])
-        first, second = (
-            [_total_after(run, column, generations) for run in by_row[name]] for name in (upper, row)
-        )
-        words = f"{mean(first):,.0f} and {mean(second):,.0f} after {generations:,.0f} generations"
-        findings[f"to {row}"] = test_ratio(first, second, bound, at_most).with_detail(words)
+        upper_totals = [_total_after(run, column, generations) for run in by_row[upper]]
+        lower_totals = [_total_after(run, column, generations) for run in by_row[row]]
+        words = f"{mean(upper_totals):,.0f} and {mean(lower_totals):,.0f} after {generations:,.0f} generations"
+        found = test_ratio(upper_totals, lower_totals, bound, at_most)
+        findings[f"to {row}"] = found.with_detail(words)
     return _require_spent_budget(combine(findings, runs.missing), by_row, runs)
 
 
@@ -74,18 +75,22 @@ def compare_rollouts(
     by_row = runs.select(evidence.metrics)
     if lower not in by_row:
         return Finding("not here")
-    last_epoch = min(int(run["epoch"].max()) for run in (*by_row[upper], *by_row[lower]))
-    parts = {row: [run[run["epoch"] <= last_epoch] for run in by_row[row]] for row in (upper, lower)}
+    # Over equal epochs here, and not equal generations: it is the generations of a task that are compared, and
+    # they change in the course of training.
+    runs_of_both = (*by_row[upper], *by_row[lower])
+    last_epoch = min(int(run["epoch"].max()) for run in runs_of_both)
+    upper_parts = [run[run["epoch"] <= last_epoch] for run in by_row[upper]]
+    lower_parts = [run[run["epoch"] <= last_epoch] for run in by_row[lower]]
 
-    first, second = (
-        [float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in parts[row]]
-        for row in (upper, lower)
-    )
-    found = test_ratio(first, second, at_least)
-    capped = max(_share_of_capped_searches(of_row) for of_row in parts.values())
+    upper_cost = [float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in upper_parts]
+    lower_cost = [float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in lower_parts]
+    found = test_ratio(upper_cost, lower_cost, at_least)
+    capped = max(_share_of_capped_searches(upper_parts), _share_of_capped_searches(lower_parts))
     found = found.with_detail(
-        f"{mean(first):,.0f} and {mean(second):,.0f} generations a task; {capped:.0%} of the searches were cut short"
+        f"{mean(upper_cost):,.0f} and {mean(lower_cost):,.0f} generations a task; "
+        f"{capped:.0%} of the searches were cut short"
     )
+    # A search that its budget cuts short would have gone on: its length is that of the cap.
     if capped > MAX_CAPPED:
         detail = f"{found.detail}, so the cap decides and not the rule"
         found = replace(found, verdict="undecided", p=math.nan, detail=detail)
@@ -130,13 +135,16 @@ def compare_throughout(
             findings[f"from {row}"] = TOO_COARSE
             continue
 
-        first, second = (np.array(arm, dtype=np.float64) for arm in arms)
+        upper_points, lower_points = (np.array(arm, dtype=np.float64) for arm in arms)
         if within is not None:
-            means = first.mean(axis=1).tolist(), second.mean(axis=1).tolist()
-            findings[f"from {row}"] = test_equivalence(*means, within)
+            upper_means = upper_points.mean(axis=1).tolist()
+            lower_means = lower_points.mean(axis=1).tolist()
+            findings[f"from {row}"] = test_equivalence(upper_means, lower_means, within)
             continue
         for part in range(PARTS):
-            found = test_difference(first[:, part].tolist(), second[:, part].tolist(), by)
+            upper_part = upper_points[:, part].tolist()
+            lower_part = lower_points[:, part].tolist()
+            found = test_difference(upper_part, lower_part, by)
             findings[f"from {row} in part {part + 1} of {PARTS}"] = found
     return _require_spent_budget(combine(findings, runs.missing), by_row, runs)
 
@@ -146,12 +154,11 @@ def _require_spent_budget(found: Finding, by_row: Mapping[str, Sequence[Run]], r
     training = runs.study.at(runs.cell.env).training
     early = []
     for row, of_row in by_row.items():
-        spent = [
-            training.spent_budget(epochs=int(run["epoch"].iloc[-1]), generations=int(_generations(run)))
-            / training.budget
-            for run in of_row
-        ]
-        count = sum(share < MIN_SPENT for share in spent)
+        count = 0
+        for run in of_row:
+            epochs = int(run["epoch"].iloc[-1])
+            spent = training.spent_budget(epochs=epochs, generations=int(_generations(run)))
+            count += spent / training.budget < MIN_SPENT
         if count:
             early.append(f"{count} of {len(of_row)} runs of {row} gave up early")
     if not early or found.verdict == "not here":
@@ -175,7 +182,9 @@ def _total_after(run: Run, column: str, generations: float) -> float:
 
 def _whole_epochs(run: Run) -> Run:
     """Return a run's whole epochs but the first: the last ones have the tasks that the rest of the budget paid for."""
-    return run[(run["tasks"] == run["tasks"].max()) & (run["epoch"] > run["epoch"].iloc[0])]
+    is_full = run["tasks"] == run["tasks"].max()
+    is_after_first = run["epoch"] > run["epoch"].iloc[0]
+    return run[is_full & is_after_first]
 
 
 def _points_in_parts(run: Run, column: str, generations: float) -> list[float] | None:
@@ -191,8 +200,9 @@ def _points_in_parts(run: Run, column: str, generations: float) -> list[float] |
     width = generations / PARTS
     points = []
     for part in range(PARTS):
-        overlap = np.minimum(ends, (part + 1) * width) - np.maximum(starts, part * width)
-        weights = np.clip(overlap, 0.0, None) * is_whole
+        overlap_ends = np.minimum(ends, (part + 1) * width)
+        overlap_starts = np.maximum(starts, part * width)
+        weights = np.clip(overlap_ends - overlap_starts, 0.0, None) * is_whole
         if weights.sum() < width / 2:
             return None
         points.append(100.0 * float(np.average(values, weights=weights)))
@@ -240,18 +250,18 @@ def test_course(
         correlations = [_correlation_with_time(course) for course in courses]
         findings["its rank correlation with time"] = test_mean(correlations, spearman_below, below=True)
 
-    ends = mean_interval([float(course.iloc[-1]) for course in courses])
-    begin = mean([float(course.iloc[0]) for course in courses])
-    words = f"from {begin:.2f} to {ends.estimate:.2f}, as a mean of the seeds"
+    last = mean_interval([float(course.iloc[-1]) for course in courses])
+    first = mean([float(course.iloc[0]) for course in courses])
+    words = f"from {first:.2f} to {last.estimate:.2f}, as a mean of the seeds"
     # The verdict is on the course; the number that the paper prints is where it ends.
     found = combine(findings).with_detail(words)
-    found = replace(found, measured=ends.estimate, low=ends.low, high=ends.high)
+    found = replace(found, measured=last.estimate, low=last.low, high=last.high)
     return require_min_seeds(found, len(courses))
 
 
 def _smoothed_course(run: Run, column: str, start: float, stop: float) -> "pd.Series[float]":
     """Return a column of a run's whole epochs between two shares of training, over three epochs each."""
-    # Those at either side of the part are included in the means.
+    # Before the part is cut out, so that the epochs at either side of it are in the means at its ends.
     whole = _whole_epochs(run)
     smooth = whole[column].rolling(3, center=True, min_periods=2).mean()
     share = (run["generations"] / _generations(run))[whole.index]
@@ -272,6 +282,7 @@ def test_order_of_task_types(
 
     Means are over the quarter of training before each share.
     """
+    # Types come from the easiest to the hardest, and scores are the higher the harder a state is.
     of_row = runs.select(evidence.task_types)[row]
     pairs = list(itertools.pairwise(types))
     steps: dict[str, list[float]] = {f"{upper} above {lower}": [] for lower, upper in pairs}
@@ -304,6 +315,7 @@ def correlate_samples_with_failure(runs: RowRuns, evidence: Evidence, row: str) 
         samples = np.array([float(name.removeprefix("n_")) for name in columns])
         mean_samples = sums[columns] @ samples / sums[columns].sum(axis=1)
         failed = 1.0 - sums["successes"] / sums["completed_paths"]
+        # A correlation needs three points that are not all alike.
         if len(sums) < MIN_EPOCHS or np.ptp(mean_samples) == 0 or np.ptp(failed) == 0:
             return Finding("undecided", detail="too few task types, or all alike")
         correlations.append(float(np.corrcoef(mean_samples, failed)[0, 1]))
