@@ -15,13 +15,13 @@ Population = Literal["trajectories", "rows", "first_rows"]
 """``trajectories``: one return per trajectory (the papers; our default). ``rows``: every step, as the reference code
 runs. ``first_rows``: the first step's score of each trajectory, the reference's ``compute_mean_std_cross_steps=false``."""
 
-_ZERO = 1e-9
-"""A difference from the mean below this, relative to max(1, |mean|), is rounding: mathematically zero."""
+_ROUNDING = 1e-9
+"""A difference below this, relative to max(1, |value|), is rounding: mathematically zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What an estimator knows of one episode, step by step."""
+    """What an estimator reads of one episode, step by step."""
 
     keys: Sequence[Hashable]
     """The observation before each action: which steps of a group start from the same place."""
@@ -65,13 +65,9 @@ def estimate_by_group(estimator: Callable[[Sequence[Steps]], list[list[float]]])
 
 
 def discounted_returns(rewards: Sequence[float], gamma: float) -> list[float]:
-    """Return G_s = sum over u >= s of gamma^(u - s) r_u for every step s.
-
-    Args:
-        rewards: reward of each step, (steps,).
-        gamma: discount per step, in (0, 1].
-    """
+    """Return G_s = sum over u >= s of gamma^(u - s) r_u for every step s, (steps,)."""
     returns = [0.0] * len(rewards)
+    # Backwards, so that each step's return is computed from that of the next one.
     next_return = 0.0
     for step in range(len(rewards) - 1, -1, -1):
         next_return = rewards[step] + gamma * next_return
@@ -103,6 +99,7 @@ def grpo_advantages(
     mean, std, _ = _population_statistics(group, population)
     divisor = std + eps if normalise else 1.0
     if population == "trajectories" and std == 0.0:
+        # Only penalties differ here: divided by eps alone, a penalty of 0.1 would be an advantage of -1e5.
         divisor = 1.0
     return [[(score - mean) / divisor for score in episode.scores] for episode in group]
 
@@ -120,6 +117,7 @@ def rloo_advantages(
         The advantage of each step, per episode.
     """
     mean, _, size = _population_statistics(group, population)
+    # x - (n mean - x) / (n - 1) = (x - mean) n / (n - 1), as long as x itself is in the population.
     factor = size / (size - 1) if size > 1 else 1.0
     return [[(score - mean) * factor for score in episode.scores] for episode in group]
 
@@ -157,6 +155,7 @@ def gigpo_advantages(
         clusters.setdefault(anchor, []).append(index)
 
     for cluster in clusters.values():
+        # A step whose observation no other step shares has no A_S: 0 is added, where the mean would give its whole return.
         if len(cluster) == 1:
             continue
         returns = [group[index.episode].step_returns[index.step] for index in cluster]
@@ -196,6 +195,7 @@ def hgpo_advantages(
     Returns:
         The advantage of each step, per episode.
     """
+    # The levels that have something to say of each step, by episode and step.
     items: list[list[list[LevelItem]]] = [[[] for _ in episode.scores] for episode in group]
     if base_group:
         base = grpo_advantages(group, population=population, normalise=normalise, eps=eps)
@@ -205,6 +205,7 @@ def hgpo_advantages(
                 items[index.episode][index.step].append(LevelItem(1.0, advantage))
 
     for level in range(1, history + 2):
+        # ``weight_type: length`` of tab:hyperparams: the longer the shared history, the fairer the comparison.
         weight = (level + 1) ** alpha
         for cluster in _cluster_by_history(group, level):
             returns = [group[index.episode].step_returns[index.step] for index in cluster]
@@ -212,17 +213,18 @@ def hgpo_advantages(
             divide = normalise and not _differ_by_penalty_only(group, cluster, population)
             divisor = std + eps if divide else 1.0
             for index, value in zip(cluster, returns, strict=True):
+                difference = value - mean
                 # The reference drops items that are exactly zero, which a rounded mean would hide.
-                is_zero = abs(value - mean) <= _ZERO * max(1.0, abs(mean))
+                is_zero = abs(difference) <= _ROUNDING * max(1.0, abs(mean))
                 if len(cluster) > 1 and not is_zero:
-                    item = LevelItem(weight, (value - mean) / divisor)
+                    item = LevelItem(weight, difference / divisor)
                     items[index.episode][index.step].append(item)
 
     return [[_weighted_mean(step_items, eps) for step_items in episode] for episode in items]
 
 
 class LevelItem(NamedTuple):
-    """What one level of HGPO says of a step."""
+    """The advantage of a step at one level of HGPO."""
 
     weight: float
     advantage: float
@@ -244,7 +246,8 @@ def _weighted_mean(items: Sequence[LevelItem], eps: float) -> float:
     if not items:
         return 0.0
     total = math.fsum(item.weight * item.advantage for item in items)
-    return total / (math.fsum(item.weight for item in items) + eps)
+    total_weight = math.fsum(item.weight for item in items)
+    return total / (total_weight + eps)
 
 
 def reinforce_pp_advantages(
@@ -266,6 +269,7 @@ def reinforce_pp_advantages(
         values = [episode.episode_return for episode in episodes]
         weights = [1] * len(values)
     else:
+        # The reference whitens tokens: every token of a response has its step's score.
         values = [score for episode in episodes for score in episode.scores]
         weights = [length for episode in episodes for length in episode.lengths]
 
@@ -277,6 +281,7 @@ def reinforce_pp_advantages(
 
     divisor = math.sqrt(variance + eps)
     if population == "trajectories" and max(values) == min(values):
+        # As in ``grpo_advantages``: what is left are penalties, which eps alone would blow up.
         divisor = 1.0
 
     return [
@@ -289,9 +294,10 @@ def _differ_by_penalty_only(
 ) -> bool:
     """Return whether a cluster's returns are equal before penalties; then they are not divided (``trajectories`` only)."""
     if population != "trajectories":
+        # The reference code divides here as well, and is matched.
         return False
     returns = [group[index.episode].unpenalised_return(index.step) for index in cluster]
-    return max(returns) - min(returns) <= _ZERO * max(1.0, abs(returns[0]))
+    return max(returns) - min(returns) <= _ROUNDING * max(1.0, abs(returns[0]))
 
 
 def _list_steps(group: Sequence[Steps]) -> list[StepIndex]:
@@ -313,6 +319,7 @@ def _population_statistics(group: Sequence[Steps], population: Population) -> _S
     if population == "trajectories":
         values = [episode.episode_return for episode in group]
     elif population == "rows":
+        # A long episode is in the mean once for each of its steps.
         values = [score for episode in group for score in episode.scores]
     else:
         values = [episode.scores[0] for episode in group]
@@ -323,9 +330,11 @@ def _population_statistics(group: Sequence[Steps], population: Population) -> _S
 def mean_std(values: Sequence[float], ddof: int = 1) -> tuple[float, float]:
     """Return mean and standard deviation; (0, 1) for a single value."""
     if len(values) == 1:
+        # As the reference code has it: a group of one keeps its raw score.
         return 0.0, 1.0
     # Exactly 0 for equal values: a rounded mean would leave a tiny spread, which callers divide by.
     if max(values) == min(values):
         return values[0], 0.0
     mean = math.fsum(values) / len(values)
-    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - ddof))
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return mean, math.sqrt(squares / (len(values) - ddof))

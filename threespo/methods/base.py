@@ -42,7 +42,7 @@ class CommonSettings:
 
 
 class Method(Protocol):
-    """A training method with whatever it remembers between epochs."""
+    """A training method with what it remembers between epochs."""
 
     @property
     def critic_rate(self) -> float | None:
@@ -63,13 +63,13 @@ class Method(Protocol):
         ...
 
     def restore(self, memory: dict[str, Any]) -> None:
-        """Take back what ``dump`` returned."""
+        """Continue from what ``dump`` returned."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One generation in context: what was asked, answered, and what it led to."""
+    """One generation: the prompt, the response, and what it led to."""
 
     before: Episode
     prompt: str
@@ -150,6 +150,7 @@ def make_row(
         weight: relative weight of the row in aggregations over rows (eq. 5).
     """
     sample = turn.sample
+    # PPO estimates an advantage for each token; all other methods share one among the tokens of a response.
     advantages = advantage if isinstance(advantage, Sequence) else [advantage] * len(sample.tokens)
     penalty = common.inadmissible_penalty * (not turn.outcome.admissible)
     penalised = tuple(value - penalty for value in advantages)
@@ -186,9 +187,11 @@ def split_into_minibatches(
         seed: seed of the run.
         epoch: with the seed it decides the order.
     """
+    # Shuffled, since neighbouring rows are steps of one episode: a mini-batch of them would be one task's.
     order = list(rows)
     generator(seed, "minibatches", epoch).shuffle(order)
     count = max(1, round(len(order) / size))
+    # Equal parts and not a short last one, whose few rows would weigh as much as a whole mini-batch.
     bounds = [number * len(order) // count for number in range(count + 1)]
     return [tuple(order[bounds[number] : bounds[number + 1]]) for number in range(count)]
 

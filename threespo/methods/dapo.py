@@ -23,14 +23,14 @@ class DapoOptions(MethodOptions):
     kl: bool = True
     """Keep the study's KL penalty, for equal terms with the other methods; DAPO's paper drops it."""
     most_epochs: int = Field(default=10, ge=1, le=10_000)
-    """Dynamic sampling goes on to further tasks until there are as many groups with unequal returns as an epoch has
-    tasks, but not over more epochs than this."""
+    """Dynamic sampling plays further tasks until as many groups have unequal returns as an epoch has tasks, over at most
+    this many epochs."""
 
 
 class Dapo:
-    """DAPO. It remembers the rows that wait for their batch to be full; the policy does not change meanwhile.
+    """DAPO. It remembers the rows of a batch that is not full yet; the policy does not change until it is.
 
-    What still waits when the budget is spent is not learned from.
+    Rows that still wait when the budget is spent are not learned from.
     """
 
     critic_rate = None
@@ -49,7 +49,8 @@ class Dapo:
         tally = Tally(self.states)
         groups = yield from play_episodes(epoch, starts, self.common.group_size, tally)
 
-        # Here a group with a spread is one with wins and losses, whatever the statistics are taken over.
+        # A group has a spread where it has wins and losses, whatever the statistics are taken over: penalties alone, which
+        # differ in most groups, would let almost all of them pass.
         informative = [group for group in groups if len({rollout.episode.won for rollout in group}) > 1]
         estimator = partial(grpo_advantages, population=self.common.statistics)
         self.waiting += make_episode_rows(informative, estimate_by_group(estimator), self.common)
@@ -57,6 +58,7 @@ class Dapo:
         self.epochs += 1
 
         batch_is_full = self.groups >= len(starts)
+        # The second bound is for a policy that wins or loses everything: it would never be updated again.
         if batch_is_full or self.epochs >= self.options.most_epochs:
             rows = self.waiting
             self.waiting = []
@@ -73,9 +75,11 @@ class Dapo:
         update = make_episode_update(rows, self.common, epoch, self.options.clip_high)
         if self.options.kl:
             return update
+        # Its paper drops the KL term: long reasoning is meant to move far from the base model.
         return replace(update, loss=replace(update.loss, kl_coef=0.0))
 
     def dump(self) -> dict[str, Any]:
+        # Rows have the default weight, so it is not stored.
         rows = [
             [row.prompt, row.tokens, row.old_logprobs, row.advantages, row.version]
             for row in self.waiting

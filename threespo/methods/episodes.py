@@ -32,13 +32,7 @@ class EpisodeMethod(RemembersStates):
     critic_rate = None
 
     def __init__(self, common: CommonSettings, estimator: Estimator, gamma: float = 1.0) -> None:
-        """Make a method that remembers nothing yet.
-
-        Args:
-            common: settings of the study.
-            estimator: computes the advantages.
-            gamma: discount of step returns, per step.
-        """
+        """Make a method that remembers nothing yet; ``gamma`` discounts step returns, per step."""
         super().__init__()
         self.common = common
         self.estimator = estimator
@@ -68,6 +62,7 @@ def play_episodes(
         The finished episodes of each start, in the order of ``starts``.
     """
     groups = [[Rollout(start) for _ in range(group_size)] for start in starts]
+    # The key of a draw names the episode's place and not the batch it was drawn in, so batching cannot change it.
     members = [
         (rollout, (stream, epoch, slot, member))
         for slot, group in enumerate(groups)
@@ -103,13 +98,15 @@ def make_episode_rows(
         common: settings of the study.
         gamma: discount of step returns, per step.
     """
+    # Described all at once, since REINFORCE++ takes its statistics over the whole epoch.
     described = [[describe_episode(rollout, common, gamma) for rollout in group] for group in groups]
-    return [
-        make_row(turn, advantage, common)
-        for group, advantages in zip(groups, estimator(described), strict=True)
-        for rollout, values in zip(group, advantages, strict=True)
-        for turn, advantage in zip(rollout.turns, values, strict=True)
-    ]
+    advantages_by_group = estimator(described)
+    rows: list[Row] = []
+    for group, advantages_by_episode in zip(groups, advantages_by_group, strict=True):
+        for rollout, advantages in zip(group, advantages_by_episode, strict=True):
+            for turn, advantage in zip(rollout.turns, advantages, strict=True):
+                rows.append(make_row(turn, advantage, common))
+    return rows
 
 
 def make_episode_update(
@@ -128,13 +125,8 @@ def make_episode_update(
 
 
 def describe_episode(rollout: Rollout, common: CommonSettings, gamma: float = 1.0) -> Steps:
-    """Return what estimators know of an episode: the reward of success at its end, penalties for malformed responses.
-
-    Args:
-        rollout: a finished episode.
-        common: settings: reward of success and penalty for malformed responses.
-        gamma: discount of step returns, per step.
-    """
+    """Return what estimators read of a finished episode; ``gamma`` discounts step returns, per step."""
+    # Success is the only reward, and is given at the end (10 in the released code).
     rewards = [0.0] * (len(rollout.turns) - 1)
     rewards.append(common.success_reward * rollout.episode.won)
     episode_return = sum(rewards)
@@ -143,6 +135,8 @@ def describe_episode(rollout: Rollout, common: CommonSettings, gamma: float = 1.
     penalties = [common.invalid_penalty * (not turn.outcome.valid) for turn in rollout.turns]
     returns = discounted_returns(rewards, gamma)
     step_returns = [value - penalty for value, penalty in zip(returns, penalties, strict=True)]
+    states = [turn.before.state for turn in rollout.turns]
+    states.append(rollout.episode.state)
 
     return Steps(
         keys=[turn.before.observation for turn in rollout.turns],
@@ -151,6 +145,6 @@ def describe_episode(rollout: Rollout, common: CommonSettings, gamma: float = 1.
         episode_return=episode_return,
         lengths=[len(turn.sample.tokens) for turn in rollout.turns],
         penalties=penalties,
-        states=[*(turn.before.state for turn in rollout.turns), rollout.episode.state],
+        states=states,
         won=rollout.episode.won,
     )

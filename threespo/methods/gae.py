@@ -50,7 +50,9 @@ def whiten_advantages(rows: Sequence[Sequence[float]], eps: float = 1e-8) -> lis
     """
     values = [value for row in rows for value in row]
     mean = math.fsum(values) / len(values)
-    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    variance = squares / max(1, len(values) - 1)
+    # The reference multiplies by rsqrt, which differs from a division in the last bit.
     scale = 1.0 / math.sqrt(variance + eps)
     return [[(value - mean) * scale for value in row] for row in rows]
 
@@ -66,6 +68,7 @@ def explained_variance(values: Sequence[float], returns: Sequence[float]) -> flo
         1 for a critic that predicts every return, 0 for a constant one; NaN where returns are equal.
     """
     total = _variance(returns)
+    # An epoch that won or lost everything has nothing to explain: neither 0 nor 1 would be true of its critic.
     if total == 0.0:
         return math.nan
     errors = [observed - value for observed, value in zip(returns, values, strict=True)]
@@ -77,4 +80,5 @@ def _variance(values: Sequence[float]) -> float:
     if max(values) == min(values):
         return 0.0
     mean = math.fsum(values) / len(values)
-    return math.fsum((value - mean) ** 2 for value in values) / len(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return squares / len(values)

@@ -1,8 +1,8 @@
 """GraphGPO (arXiv 2605.26684): GRPO's episode advantage, plus one by how much nearer to success a step leads.
 
-All episodes of a task in an epoch make one graph. Its nodes are the states that were met and one for success, its edges the
-steps that were taken, each of length 1; a won step leads to success. States are compared over episodes, so an episode that
-was lost lends its steps a distance wherever another one shows the way on.
+All episodes of a task in an epoch make one graph. Its nodes are the visited states and one for success, its edges the steps
+that were taken, each of length 1; a won step leads to success. Since episodes share nodes, the steps of a lost episode have
+a distance, too, wherever a won one passed.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -99,6 +99,7 @@ def graphgpo_advantages(
     advantages = grpo_advantages(group, population=population, eps=eps)
     paths = [_list_edges(episode, nodes) for episode in group]
     distances = distances_to_success(edge for path in paths for edge in path)
+    # Without a won episode no step leads nearer to success than another: only A_E is left.
     if not distances:
         return advantages
 
@@ -112,6 +113,7 @@ def graphgpo_advantages(
         worths = [reward * omega ** distances[target] for target in targets]
         # A single step has a deviation of 0 from its own worth: its mean is that worth here, not the 0 of ``mean_std``.
         mean, std = mean_std(worths) if len(worths) > 1 else (worths[0], 0.0)
+        # Divided even where all worths are equal: then the numerator is exactly 0.
         for index, worth in zip(cluster, worths, strict=True):
             advantages[index.episode][index.step] += step_weight * (worth - mean) / (std + eps)
     return advantages
@@ -133,15 +135,17 @@ def distances_to_success(edges: Iterable[Edge]) -> dict[Hashable, int]:
     if SUCCESS not in nodes:
         return {}
 
+    distances = shortest_distances([SUCCESS], sources)
     # Nearest nodes come first, so the last one is the furthest.
-    found = shortest_distances([SUCCESS], sources)
-    beyond = found[next(reversed(found))] + 1
-    return {node: found.get(node, beyond) for node in nodes}
+    furthest_node = next(reversed(distances))
+    beyond = distances[furthest_node] + 1
+    return {node: distances.get(node, beyond) for node in nodes}
 
 
 def _list_edges(episode: Steps, nodes: Literal["observation", "state"]) -> list[Edge]:
     """Return an episode's steps as edges; a won one ends in ``SUCCESS`` and not in what it showed."""
     visited: list[Hashable] = list(episode.states)
+    # A state holds the text that led to it; published graphs merge all states that show the same text.
     if nodes == "observation":
         visited = [state.observation for state in episode.states]
     if episode.won:

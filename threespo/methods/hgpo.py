@@ -10,8 +10,10 @@ from threespo.methods.episodes import EpisodeMethod
 
 
 class HgpoOptions(MethodOptions):
-    """Options of HGPO; defaults are those of its script for ALFWorld. The study's statistics matter
-    with ``base_group`` only."""
+    """Options of HGPO; defaults are those of its script for ALFWorld.
+
+    The study's ``statistics`` matter with ``base_group`` only.
+    """
 
     gamma: float = Field(default=0.95, gt=0, le=1)
     """Discount of step returns."""

@@ -1,6 +1,6 @@
-"""PPO: a critic predicts the return at each token, and the advantage is how much better it went.
+"""PPO: a critic predicts the return at each token, and the advantage is how much better the outcome was.
 
-As in the released code a *row* is one step: every step's last token earns the whole episode's return, minus the step's own
+As in the released code a *row* is one step: every step's last token gets the whole episode's return, minus the step's own
 penalty, and estimates do not reach from one step to the next.
 """
 
@@ -80,10 +80,12 @@ class Ppo(RemembersStates):
         # The critic learns first, as in the released code.
         critic_stats = yield self._critic_update(epoch, turns, values_before, estimates)
 
+        # Whitened over all tokens of the epoch, as in the released code.
         advantages = whiten_advantages([estimate.advantages for estimate in estimates])
         rows = [make_row(turn, row, self.common) for turn, row in zip(turns, advantages, strict=True)]
         yield make_episode_update(rows, self.common, epoch)
 
+        # Against the values before the critic's own update: afterwards it has seen these returns.
         predicted = [value for response_values in values_before for value in response_values]
         observed = [value for estimate in estimates for value in estimate.returns]
         details = {"explained_variance": explained_variance(predicted, observed)}
@@ -91,9 +93,10 @@ class Ppo(RemembersStates):
 
     def _estimate(self, values: Sequence[float], score: float) -> Estimate:
         """Return the advantages and returns of one response, of which only the last token is rewarded."""
-        tokens = len(values) - 1
+        rewards = [0.0] * (len(values) - 1)
+        rewards[-1] = score
         advantages, returns = generalised_advantages(
-            [*[0.0] * (tokens - 1), score],
+            rewards,
             values[:-1],
             gamma=self.options.gamma,
             lam=self.options.lam,
@@ -118,13 +121,14 @@ class Ppo(RemembersStates):
 
 
 def _average_stats(critic_stats: Sequence[ValueStats]) -> dict[str, float]:
-    """Return the means over tokens of what the critic's steps report."""
+    """Return the means over tokens of the critic's numbers, as columns of the metrics table."""
     tokens = math.fsum(stats.tokens for stats in critic_stats)
-    return {
-        f"critic_{name}": math.fsum(getattr(stats, name) * stats.tokens for stats in critic_stats)
-        / tokens
-        for name in ("loss", "clip_fraction", "grad_norm")
-    }
+    means: dict[str, float] = {}
+    for name in ("loss", "clip_fraction", "grad_norm"):
+        # Weighted, since the last mini-batch of an epoch may have fewer tokens.
+        total = math.fsum(getattr(stats, name) * stats.tokens for stats in critic_stats)
+        means[f"critic_{name}"] = total / tokens
+    return means
 
 
 METHOD = MethodEntry(Ppo, PpoOptions)

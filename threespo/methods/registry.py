@@ -1,7 +1,7 @@
 """The methods by name. Adding one is a file with a ``METHOD``, and its name here (CONTRIBUTING.md).
 
-A method is imported when it is asked for, by the name of its file. So a run's code has the one that it trains with, and no
-other: a new method changes no earlier run's key.
+A method is imported when it is needed, by the name of its file. So the code of a run includes the method that it trains with
+and no other, and a new method changes no earlier run's key.
 """
 
 import importlib
@@ -17,12 +17,12 @@ METHODS = ("ppo", "grpo", "rloo", "gigpo", "hgpo", "dapo", "reinforce_pp",
 
 
 def method_module(method: str) -> str:
-    """Return the module that has a method."""
+    """Return the name of a method's module."""
     return f"threespo.methods.{method}"
 
 
 def method_entry(method: str) -> MethodEntry:
-    """Return what a method's file offers; ``check_options`` has refused names that there are not."""
+    """Return the ``METHOD`` of a method's file; ``check_options`` has refused unknown names."""
     entry: MethodEntry = importlib.import_module(method_module(method)).METHOD
     return entry
 
@@ -65,7 +65,7 @@ def _explain_wrong_option(
         known = ", ".join(sorted(options_class.model_fields)) or "none"
         return f"options.{field}: {method} has no such option; there are: {known}"
 
-    # What was found is left out where it would be longer than the message.
+    # The input is left out where it would be longer than the message.
     found = repr(first["input"])
     suffix = f" (found {found})" if len(found) <= 80 else ""
     return f"options.{field}: {first['msg']}{suffix}"

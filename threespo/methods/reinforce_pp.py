@@ -12,7 +12,8 @@ class ReinforcePpOptions(MethodOptions):
 
 
 def make(options: ReinforcePpOptions, common: CommonSettings) -> EpisodeMethod:
-    """Return the method: A = (R - mean) / std over all episodes of the epoch. The KL term stays in the loss, as for all."""
+    """Return the method: A = (R - mean) / std over all episodes of the epoch."""
+    # Its paper puts the KL penalty into the reward; here it stays in the loss, as for all methods.
     return EpisodeMethod(common, partial(reinforce_pp_advantages, population=common.statistics))
 
 

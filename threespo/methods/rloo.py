@@ -13,9 +13,8 @@ class RlooOptions(MethodOptions):
 
 def make(options: RlooOptions, common: CommonSettings) -> EpisodeMethod:
     """Return the method: A = R - mean of the other episodes' returns."""
-    return EpisodeMethod(
-        common, estimate_by_group(partial(rloo_advantages, population=common.statistics))
-    )
+    estimator = partial(rloo_advantages, population=common.statistics)
+    return EpisodeMethod(common, estimate_by_group(estimator))
 
 
 METHOD = MethodEntry(make, RlooOptions)

@@ -1,7 +1,7 @@
 """Scores states and rewards transitions by the visit statistics: eq. 1 to eq. 3 under the options of 3SPO.
 
-The equations themselves are in ``threespo/scoring``; here is what the text leaves open: what a state is, what t is, and
-which terms an ablation drops.
+The equations themselves are in ``threespo/scoring``; this module decides what the text leaves open: what a state is, what t
+is, and which terms an ablation drops.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ HISTORY_STEPS = 2
 
 @dataclass(slots=True)
 class Subtree:
-    """The completed paths of the present search that go on from one child."""
+    """Counts of the completed paths of the present search that pass through one child."""
 
     paths: int = 0
     successes: int = 0
@@ -37,7 +37,7 @@ class Node:
     number: int = 0
     """Index in the tree, in order of creation."""
     subtrees: tuple[Subtree, ...] = ()
-    """What each transition from the root to this state has led to; the last one is this node's own."""
+    """Counts of each transition from the root to this state; the last one is this node's own."""
 
     @property
     def key(self) -> str:
@@ -64,7 +64,7 @@ class Child:
 
     @property
     def subtree(self) -> Subtree:
-        """The completed paths that go on from this transition."""
+        """Counts of the completed paths that pass through this transition."""
         return self.node.subtrees[-1]
 
 
@@ -82,6 +82,7 @@ class StateScorer:
     def state_key(self, episode: Episode) -> str:
         """Return the text by which the statistics identify the state of an episode."""
         observation = normalise_observation(episode.observation)
+        # The paper's "exact-string matching", over all tasks: "Nothing happens." is one state of all goals together.
         if self.options.state_key == "obs":
             return observation
         if self.options.state_key == "task_obs":
@@ -102,6 +103,7 @@ class StateScorer:
         """
         depth = len(node.path)
         if gate is None:
+            # Where the root cannot be gated, a task that has failed ten times is still tried.
             gate = self.options.gate and (self.options.gate_at_root or depth > 1)
         n_total, n_success = self.table.get(node.key)
         return state_score(n_total, n_success, self._clock(depth), self.constants, gate)
@@ -130,13 +132,15 @@ class StateScorer:
         )
 
     def _clock(self, depth: int) -> int:
-        """Return t of lambda(t) = alpha ln t."""
+        """Return t of lambda(t) = alpha ln t, at least 1 in every reading."""
+        # "Time-varying annealing" (sec. 3.2), but "constant for a fixed trajectory depth t" (the proof of the regret).
         match self.options.clock:
             case "depth":
                 return depth
             case "depth_plus_1":
                 return depth + 1
             case "paths":
+                # The released code's clock, one tick for each completed trajectory.
                 return self.table.paths + 1
         return self.epoch + 1
 
@@ -146,6 +150,7 @@ class StateScorer:
             case "path":
                 return child.key not in node.path
             case "observation":
+                # With the history in the key even a repeated "Nothing happens." is a new state.
                 seen_before = {normalise_observation(seen) for seen, _ in child.episode.history}
                 return normalise_observation(child.episode.observation) not in seen_before
         return False

@@ -1,4 +1,4 @@
-"""What is kept of 3SPO's searches: counts over an epoch, and the nodes of chosen trees."""
+"""Records of 3SPO's searches: counts over an epoch, and the nodes of chosen trees."""
 
 import math
 from collections.abc import Iterable
@@ -51,7 +51,8 @@ class SearchLog:
                 ours = getattr(merged, column.name)
                 theirs = getattr(log, column.name)
                 if isinstance(ours, dict):
-                    ours.update({key: ours.get(key, 0) + value for key, value in theirs.items()})
+                    for key, value in theirs.items():
+                        ours[key] = ours.get(key, 0) + value
                 elif isinstance(ours, set):
                     ours |= theirs
                 else:
@@ -59,13 +60,7 @@ class SearchLog:
         return merged
 
     def add_expansion(self, key: str, score: StateScore, n_total: float) -> None:
-        """Count a state in which actions are sampled.
-
-        Args:
-            key: its state key.
-            score: S and n there.
-            n_total: N_total of the state before these samples.
-        """
+        """Count a state in which actions are sampled; ``n_total`` is its N_total before these samples."""
         self.unvisited += n_total == 0
         self.score_sum += score.score
         self.high_scores += score.score > HIGH_SCORE
@@ -85,6 +80,7 @@ class SearchLog:
             advantages: advantage of each child, or ``None`` if the group is skipped.
         """
         if advantages is None:
+            # A single sample "proceeds to the next state without policy optimization" (sec. 3.4): nothing was skipped.
             self.skipped_groups += len(rewards) > 1
             return
         mean = math.fsum(rewards) / len(rewards)
@@ -163,13 +159,7 @@ class TreeRecord:
         self._add_node(outcome.episode, path[-1], parent, len(path), edge)
 
     def record_counts(self, node: int, counts: tuple[float, float], score: StateScore) -> None:
-        """Set a node's columns from the statistics as they are now.
-
-        Args:
-            node: its number.
-            counts: (N_total, N_success).
-            score: eq. 1 and eq. 3.
-        """
+        """Set a node's columns from the statistics as they are now, ``counts`` being (N_total, N_success)."""
         n_total, n_success = counts
         row = self.rows[node]
         row["visits"] = n_total
@@ -178,14 +168,9 @@ class TreeRecord:
         row["gated"] = score.gated
 
     def record_expansion(self, node: int, index: int, rollouts: int) -> None:
-        """Record that actions are sampled at a node.
-
-        Args:
-            node: its number.
-            index: index in the order of expansions, from 0; that of the first one is kept.
-            rollouts: actions sampled now.
-        """
+        """Record that ``rollouts`` actions are sampled at a node, as expansion number ``index`` of the search, from 0."""
         row = self.rows[node]
+        # The root is expanded in each pass with `frontier: restart`: the first index stays.
         if row["expanded"] < 0:
             row["expanded"] = index
         row["rollouts"] += rollouts
@@ -198,6 +183,7 @@ class TreeRecord:
     def _add_node(
         self, episode: Episode, key: str, parent: int, depth: int, edge: dict[str, Any]
     ) -> None:
+        # The root has no reward, and a group that is not learned from no advantage.
         unknown = dict.fromkeys(("reward", *RewardTerms._fields, "advantage"), math.nan)
         row: dict[str, Any] = {
             "task_id": episode.task.task_id,
@@ -218,11 +204,12 @@ class TreeRecord:
             **unknown,
             **edge,
         }
+        # In the order of the table; the epoch comes first there, and is added by the run loop.
         self.rows.append({name: row[name] for name in COLUMNS[1:]})
 
 
 def _describe_end(episode: Episode) -> str:
-    """Return which of ``tree_table.ENDS`` an episode has come to."""
+    """Return the one of ``tree_table.ENDS`` that an episode has reached."""
     if episode.won:
         return "won"
     if episode.ended:

@@ -1,6 +1,6 @@
 """The graph of a task's visited states: which leads to which in one step, and how far each is from success.
 
-States are values and transitions deterministic, so what a search has seen once stays true for the whole run.
+States are values and transitions deterministic, so a transition seen once stays true for the whole run.
 """
 
 from collections import deque
@@ -18,11 +18,9 @@ def shortest_distances(
 ) -> dict[NodeT, int]:
     """Return the fewest steps from each node to one of the goals, nearest nodes first; unconnected nodes are left out.
 
-    Args:
-        goals: nodes at distance 0.
-        sources: node -> the nodes from which a step leads to it.
+    ``sources`` has for each node those from which a step leads to it.
     """
-    # Breadth first from the goals against the direction of the steps.
+    # Breadth first from the goals against the direction of the steps: one search gives all distances.
     distances = dict.fromkeys(goals, 0)
     queue = deque(distances)
     while queue:
@@ -43,20 +41,15 @@ class StateGraph:
     won: dict[str, None] = field(default_factory=dict)
     """Nodes at which an episode was won."""
     _distances: dict[str, int] | None = None
-    """Distances in the graph as it is; ``None`` after a change, until somebody asks."""
+    """Distances in the graph as it is; ``None`` after a change, until they are needed again."""
 
     def add_step(self, origin: str, target: str, won: bool) -> None:
-        """Add a transition.
-
-        Args:
-            origin: key of the state that was left.
-            target: key of the state that was reached.
-            won: whether the episode was won there.
-        """
+        """Add a transition between two states, given their keys; ``won`` says that the episode was won at ``target``."""
         start = state_id(origin)
         end = state_id(target)
         sources = self.sources.setdefault(end, {})
         is_new_win = won and end not in self.won
+        # Most transitions are known: those must not make the distances be computed again.
         if start in sources and not is_new_win:
             return
 

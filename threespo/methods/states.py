@@ -1,4 +1,4 @@
-"""What the paper's figures count of states, for every method alike and without influence on training.
+"""Statistics of states for the paper's figures, counted alike for every method and without influence on training.
 
 3SPO decides by statistics of its own, under its preset's constants and key. So that methods can be compared, all of them
 are measured here in one way: states are observations, scored by eq. 1 with the printed constants and the counts at the
@@ -21,7 +21,7 @@ HIGH_SCORE = 0.5
 """A state is high-scoring above this (figure of high-score ratios)."""
 
 _REFERENCE_DEPTH = 10
-"""Depth at which all known states are scored: a state in the table has no depth of its own."""
+"""Depth at which all known states are scored, since the table does not keep where a state was met."""
 
 
 def normalise_observation(observation: str) -> str:
@@ -30,29 +30,24 @@ def normalise_observation(observation: str) -> str:
 
 
 def state_id(key: str) -> str:
-    """Return the short name that tables have for a state key, equal for equal states."""
+    """Return the short name of a state key in tables, equal for equal states."""
     return hashlib.blake2b(key.encode(), digest_size=6).hexdigest()
 
 
 @dataclass(slots=True)
 class StateStatistics:
-    """Counts of states over a run, and the scores of those visited in the present epoch, by task type."""
+    """Counts of states over a run, and the scores of the states visited in the present epoch, by task type."""
 
     table: StateTable = field(default_factory=StateTable)
     met: set[int] = field(default_factory=set)
-    """Hashes of all states that the environment has ever shown, on completed paths or not."""
+    """64-bit hashes of all states that the environment has shown, on completed paths or not."""
     _visits: dict[str, list[float]] = field(default_factory=dict)
     """Task type -> score at each visit."""
     _unique: dict[str, dict[str, float]] = field(default_factory=dict)
     """Task type -> state key -> score at the first visit."""
 
     def add_visit(self, episode: Episode, samples: int = 1) -> None:
-        """Count a state in which actions are sampled.
-
-        Args:
-            episode: the state.
-            samples: how many are sampled there; each counts as a visit.
-        """
+        """Count a state in which actions are sampled; each of the ``samples`` counts as a visit."""
         key = normalise_observation(episode.observation)
         self.met.add(derive(key))
 
@@ -83,7 +78,7 @@ class StateStatistics:
         self.table.commit()
         visits = [score for scores in self._visits.values() for score in scores]
 
-        # A state that tasks of several types share is one state, with the score of its first visit.
+        # A state that tasks of several types share is one state, with the score that its first type saw.
         unique: dict[str, float] = {}
         for scores in self._unique.values():
             unique = {**scores, **unique}
@@ -109,6 +104,7 @@ class StateStatistics:
 
     def dump(self) -> Any:
         """Return what is remembered between epochs, as JSON values."""
+        # Sorted, since the order of a set depends on how it was filled: equal memories give equal checkpoints.
         return {"table": self.table.dump(), "met": sorted(self.met)}
 
     @classmethod
@@ -143,4 +139,5 @@ def _summarise_scores(visits: list[float], unique: list[float]) -> dict[str, flo
 
 
 def _mean(values: Sequence[float]) -> float:
+    # 0 for an epoch without visits, whose roots are all gated.
     return float(sum(values)) / max(1, len(values))

@@ -78,12 +78,13 @@ class Threespo:
             self._make_search(epoch, index, start, tally, logs[start.task.task_type])
             for index, start in enumerate(starts)
         ]
-        waiting, _ = _advance(
-            [search.run(start) for search, start in zip(searches, starts, strict=True)]
-        )
+        coroutines = [search.run(start) for search, start in zip(searches, starts, strict=True)]
+        # A search that ends before its first samples has nothing to learn from: its root is gated.
+        waiting, _ = _advance(coroutines)
 
         active_tasks: list[int] = []
         kept_groups: list[tuple[Row, ...]] = []
+        # A tick for each pass.
         while waiting:
             active_tasks.append(len(waiting))
 
@@ -127,6 +128,7 @@ class Threespo:
     def _make_search(
         self, epoch: int, index: int, start: Episode, tally: Tally, log: SearchLog
     ) -> "Search":
+        # What a group of whole episodes may use: the other methods' budget for a task.
         default_cap = self.common.group_size * start.setup.max_steps
         task_id = start.task.task_id
         graph = StateGraph()
@@ -154,7 +156,8 @@ class Threespo:
         if self.options.update_unit == "epoch":
             kept_groups += groups
         elif self.options.update_unit == "tick" and groups:
-            yield self._make_update([tuple(row for group in groups for row in group)])
+            rows_of_tick = tuple(row for group in groups for row in group)
+            yield self._make_update([rows_of_tick])
         elif groups:
             yield self._make_update(groups)
 
@@ -164,6 +167,7 @@ class Threespo:
 
     def _reopen_gates(self, epoch: int) -> None:
         """Let counts fade (``gate_decay``) or forget them (``gate_reset_every``), so that gates can open again."""
+        # As printed a closed gate stays closed: a gated state is not expanded, so hardly any path adds to its counts.
         self.table.decay(self.options.gate_decay)
         reset_every = self.options.gate_reset_every
         if reset_every and (epoch + 1) % reset_every == 0:
@@ -172,6 +176,7 @@ class Threespo:
     def _count_known_states(self) -> dict[str, float]:
         """Return how many states the table has, and how many of them eq. 1 gates wherever they are not a root."""
         counts = self.table.counts.values()
+        # The gate does not depend on t; 1 is any depth.
         gated = [
             state_score(n_total, n_success, 1, self.constants, self.options.gate).gated
             for n_total, n_success in counts
@@ -219,14 +224,14 @@ class Search:
     graph: StateGraph
     """The transitions of all searches of the task; filled with ``credit: graph`` only."""
     record: TreeRecord | None = None
-    """Takes down the tree."""
+    """The tree's nodes, for a task whose trees are kept."""
     generations: int = 0
     paths: int = 0
     expansions: int = 0
     nodes: int = 1
     """Nodes of the tree so far."""
     restarted_at: int = 0
-    """Generations when the present pass from the root began (``frontier: restart``)."""
+    """Generations at the beginning of the present pass from the root (``frontier: restart``)."""
     pending: list[list[Child]] = field(default_factory=list)
     """Siblings of expanded states that have not been learned from yet."""
 
@@ -249,7 +254,7 @@ class Search:
             # While a path goes on, this is its best child, "s_cur <- s_next,i*"; after its end, "cur <- frontier.pop()".
             node = frontier.pop()
             if node.episode.done:
-                # With `count_siblings: false` a finished sibling waits its turn like the others.
+                # With `count_siblings: false` a finished sibling waits on the frontier like the others.
                 self._count_path(node)
             else:
                 frontier = yield from self._expand(node, frontier)
@@ -323,6 +328,7 @@ class Search:
             # Ablation w/o adaptive n.
             rollouts = self.scorer.constants.g_max
         if rollouts and self._is_capped():
+            # Not in the histogram: this n is the cap's and not that of eq. 3.
             self.log.capped += 1
             return 1
         self.log.histogram[rollouts] = self.log.histogram.get(rollouts, 0) + 1
@@ -362,6 +368,7 @@ class Search:
             if self.options.credit == "graph":
                 self.graph.add_step(node.key, key, outcome.episode.won)
 
+            # The penalty coefficient of tab:hyperparams (0.1). Eq. 2 has no such term, so where it comes off is an option.
             penalty = self.common.invalid_penalty * (not outcome.valid)
             in_reward = self.options.penalty == "reward"
             child = Child(
@@ -389,6 +396,7 @@ class Search:
 
     def _rank_children(self, children: list[Child]) -> list[Child]:
         """Return the children, best reward first."""
+        # Sorting is stable, so equal rewards keep the order that they have before it.
         order = list(children)
         if self.options.tie_break == "random":
             # Ties are common: early on, every new observation earns 0.5.
@@ -471,12 +479,15 @@ class Search:
             success = 0.0 if steps is None else GRAPH_DECAY**steps
         else:
             success = child.subtree.successes / child.subtree.paths
-        return child.terms._replace(success=0.5 * success).total - child.reward_penalty
+        # With the weight that R_success has in eq. 2.
+        terms = child.terms._replace(success=0.5 * success)
+        return terms.total - child.reward_penalty
 
     # Counting: N_total and N_success
 
     def _count_path(self, node: Node) -> None:
         """Count a completed path that ends at ``node``: once for every state on it, its end included."""
+        # Every leaf counts for its ancestors again, as in the rows of the pipeline figure.
         won = node.episode.won
         self.paths += 1
         self.tally.count_path(node.episode)

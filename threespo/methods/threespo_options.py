@@ -30,7 +30,7 @@ class GateOptions(MethodOptions):
     gate: bool = True
     """False leaves the indicator out."""
     gate_at_root: bool = True
-    """Whether a task whose first state is gated is given up (as printed), or always tried."""
+    """True gives up a task whose first state is gated, as printed; False always tries it."""
     xi: float = Field(default=10.0, gt=0, le=1_000_000_000)
     """Failures from which the gate can close (tab:hyperparams: 10)."""
     zeta: float = Field(default=0.1, ge=0, le=1)
@@ -148,7 +148,7 @@ class ThreespoOptions(
         if not isinstance(values, dict):
             return values
 
-        # Validation refuses a preset that does not exist, or one that is no text and so may not be hashable.
+        # Validation refuses an unknown preset later; one that is no text may not be hashable, so it is not looked up.
         preset = values.get("preset")
         if not isinstance(preset, str):
             return values

@@ -1,7 +1,7 @@
 """Tree-GRPO (arXiv 2509.21240): episodes branch from randomly chosen steps; returns are compared within and between trees.
 
-A node is a whole step of the agent. Where forking is free this is the plain alternative to a search by scores: more
-episodes for the same generations, since branches share their beginnings.
+A node is a whole step of the agent. Where forking is free this is the plain alternative to a search by scores: branches
+share their beginnings, so the same generations give more episodes.
 """
 
 from collections.abc import Generator, Sequence
@@ -76,16 +76,18 @@ class TreeGrpo(RemembersStates):
     def _add_branches(
         self, epoch: int, round_number: int, trees: Sequence[Tree], tally: Tally
     ) -> Generator[Request, Any, None]:
-        """Add a round's branches to every tree."""
         chosen: list[tuple[Tree, BranchPoint]] = []
         for index, tree in enumerate(trees):
             points = _find_branch_points(tree)
+            # An episode of one step has no step to branch from.
+            if not points:
+                continue
             draw = generator(self.common.seed, "branches", epoch, round_number, index)
-            branches = self.options.branches if points else 0
-            chosen += [(tree, draw.choice(points)) for _ in range(branches)]
+            chosen += [(tree, draw.choice(points)) for _ in range(self.options.branches)]
 
         starts = [point.rollout.turns[point.step].before for _, point in chosen]
         played = yield from play_episodes(epoch, starts, 1, tally, f"branch {round_number}")
+        # Only after all branches are chosen and played does a tree grow: a round's branches do not branch from each other.
         for (tree, point), (branch,) in zip(chosen, played, strict=True):
             shared_turns = point.rollout.turns[: point.step]
             tree.append(Rollout(branch.episode, [*shared_turns, *branch.turns]))
@@ -96,16 +98,16 @@ class TreeGrpo(RemembersStates):
         """Return GRPO's advantage within the tree plus that among all episodes of the task."""
         advantages = []
         for group, sizes in zip(groups, tree_sizes, strict=True):
+            # The episodes of a group are those of its trees, one tree after the other.
             inter_tree = grpo_advantages(group, population=self.common.statistics)
             intra_tree: list[list[float]] = []
             for size in sizes:
                 first = len(intra_tree)
                 intra_tree += self._compare_within_tree(group[first : first + size])
-            sums = [
-                [a + b for a, b in zip(intra, inter, strict=True)]
-                for intra, inter in zip(intra_tree, inter_tree, strict=True)
-            ]
-            advantages.append(sums)
+            group_sums = []
+            for within_tree, among_all in zip(intra_tree, inter_tree, strict=True):
+                group_sums.append([a + b for a, b in zip(within_tree, among_all, strict=True)])
+            advantages.append(group_sums)
         return advantages
 
     def _compare_within_tree(self, episodes: Sequence[Steps]) -> list[list[float]]:
@@ -117,6 +119,7 @@ class TreeGrpo(RemembersStates):
 
 def _find_branch_points(tree: Tree) -> list[BranchPoint]:
     """Return the steps after the first and before the end of each episode; those that episodes share come once."""
+    # Branches share the turn objects before they part, so a turn's identity is that of the step.
     points = {
         id(rollout.turns[step]): BranchPoint(rollout, step)
         for rollout in tree

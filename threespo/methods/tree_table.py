@@ -20,7 +20,7 @@ KEY = ("epoch", "task_id", "node")
 
 INTEGERS = ("epoch", "node", "parent", "depth", "expanded", "rollouts")
 """``node`` is 0 for the root, whose ``parent`` is -1 and ``depth`` 1; ``expanded`` is the index in the order of
-expansions from 0, or -1; ``rollouts`` is n(s), the samples that were drawn there."""
+expansions from 0, or -1; ``rollouts`` is n(s), the samples drawn there."""
 
 COUNTS = ("visits", "successes", "score")
 """N_total, N_success and S(s) of eq. 1 when the search came to the node, or else when it was created."""
@@ -71,16 +71,17 @@ def read_trees(file: Path) -> "pd.DataFrame":
 
 
 def _check_types(file: Path, trees: "pd.DataFrame") -> None:
+    # Training imports this module for its columns, and needs no pandas.
     import pandas as pd
 
     types = pd.api.types
-    for names, fits, expected in (
+    for names, has_type, expected in (
         (INTEGERS, types.is_integer_dtype, "integers"),
         (FLAGS, types.is_bool_dtype, "true or false"),
         ((*COUNTS, *REWARDS), types.is_numeric_dtype, "numbers"),
     ):
         for name in names:
-            if not fits(trees[name]):
+            if not has_type(trees[name]):
                 raise _refuse_table(file, name, f"of type {trees[name].dtype}; expected {expected}")
 
 
@@ -88,13 +89,13 @@ def _check_values(file: Path, trees: "pd.DataFrame") -> None:
     for name in (*COUNTS, *REWARDS):
         # NaN says that there is no reward or advantage; a count always has a value.
         may_be_nan = name in REWARDS
-        bad = [
+        wrong = [
             value
             for value in trees[name].tolist()
             if math.isinf(value) or (math.isnan(value) and not may_be_nan)
         ]
-        if bad:
-            raise _refuse_table(file, name, f"{bad[0]} in {len(bad)} rows; expected finite numbers")
+        if wrong:
+            raise _refuse_table(file, name, f"{wrong[0]} in {len(wrong)} rows; expected finite numbers")
 
     for name in (*TEXTS, *NAMES):
         if not trees[name].map(lambda value: isinstance(value, str)).all():
@@ -120,6 +121,7 @@ def _check_parents(file: Path, trees: "pd.DataFrame") -> None:
         raise _refuse_table(file, "parent", found)
 
     joined = _join_parents(trees)
+    # A parent that is no row of the tree has no depth in the join.
     children = joined[joined["node"] != 0]
     orphans = children[children["parent_depth"].isna() | (children["parent"] >= children["node"])]
     if len(orphans):

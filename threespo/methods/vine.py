@@ -22,7 +22,7 @@ class VineOptions(MethodOptions):
     """Options of VinePPO."""
 
     forks: int = Field(default=3, ge=1, le=1024)
-    """Episodes forked from each state that was visited (K). They cost generations like all others."""
+    """Episodes forked from each visited state (K). They cost generations like all others."""
     episodes: int = Field(default=1, ge=1, le=1024)
     """Episodes of a task that are learned from; the group size of the other methods would cost this many times as much."""
     whiten: bool = True
@@ -52,12 +52,13 @@ class Vine(RemembersStates):
             state: self._mean_return(episodes) for state, episodes in zip(states, forks, strict=True)
         }
 
-        advantages = [
-            advantage for rollout in rollouts for advantage in self._step_advantages(rollout, values)
-        ]
+        advantages: list[float] = []
+        for rollout in rollouts:
+            advantages += self._step_advantages(rollout, values)
         if self.options.whiten:
             (advantages,) = whiten_advantages([advantages])
 
+        # The penalty comes off after whitening: it is not part of the return that the forks estimate.
         rows: list[Row] = []
         for turn, advantage in zip(turns, advantages, strict=True):
             penalty = self.common.invalid_penalty * (not turn.outcome.valid)
@@ -66,6 +67,7 @@ class Vine(RemembersStates):
         return tally.close_epoch({"valued_states": float(len(states))})
 
     def _mean_return(self, episodes: Sequence[Rollout]) -> float:
+        # Monte Carlo, the method's point: unbiased, unlike a critic's value.
         wins = sum(rollout.episode.won for rollout in episodes)
         return self.common.success_reward * wins / len(episodes)
 
