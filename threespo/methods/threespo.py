@@ -84,7 +84,6 @@ class Threespo:
 
         active_tasks: list[int] = []
         kept_groups: list[tuple[Row, ...]] = []
-        # A tick for each pass.
         while waiting:
             active_tasks.append(len(waiting))
 
@@ -156,8 +155,7 @@ class Threespo:
         if self.options.update_unit == "epoch":
             kept_groups += groups
         elif self.options.update_unit == "tick" and groups:
-            rows_of_tick = tuple(row for group in groups for row in group)
-            yield self._make_update([rows_of_tick])
+            yield self._make_update([tuple(row for group in groups for row in group)])
         elif groups:
             yield self._make_update(groups)
 
@@ -176,7 +174,6 @@ class Threespo:
     def _count_known_states(self) -> dict[str, float]:
         """Return how many states the table has, and how many of them eq. 1 gates wherever they are not a root."""
         counts = self.table.counts.values()
-        # The gate does not depend on t; 1 is any depth.
         gated = [
             state_score(n_total, n_success, 1, self.constants, self.options.gate).gated
             for n_total, n_success in counts
@@ -480,8 +477,7 @@ class Search:
         else:
             success = child.subtree.successes / child.subtree.paths
         # With the weight that R_success has in eq. 2.
-        terms = child.terms._replace(success=0.5 * success)
-        return terms.total - child.reward_penalty
+        return child.terms._replace(success=0.5 * success).total - child.reward_penalty
 
     # Counting: N_total and N_success
 
