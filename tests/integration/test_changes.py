@@ -150,7 +150,7 @@ EDITS = [
     ),
     Edit(
         "alpha in a preset",
-        substitute("threespo/methods/threespo.py", '"alpha": 1.0', '"alpha": 2.0'),
+        substitute("threespo/methods/threespo_options.py", '"alpha": 1.0', '"alpha": 2.0'),
         # The schematics are drawn from a search of their own.
         train(*SEARCH) | PROBE | notebooks("schematics"),
         train(*SEARCH) | PROBE | notebooks("schematics") | ENDS | CURVES,

@@ -440,3 +440,14 @@ def test_games_of_the_release_are_compiled_only_when_they_are_played(shared, mon
     env = ALFWorldEnv(split="valid_seen", path=str(shared / "data" / "alfworld"), max_steps=49)
     env.reset(seed=0)
     assert len(compiled) == 1
+
+
+def test_a_refused_call_changes_no_episode():
+    many = ALFWorldVectorEnv(2, split="valid_seen", order="listed")
+    many.reset(seed=1)
+    before = many.snapshot()
+    with pytest.raises(InputError, match=r"actions\[1\]: expected a text"):
+        many.step(["look", 3])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="no task 'nothing'"):
+        many.reset(seed=2, options={"tasks": [0, "nothing"]})
+    assert many.snapshot() == before

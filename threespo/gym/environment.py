@@ -96,7 +96,7 @@ class TextEnv(gymnasium.Env[str, str]):
             environment: ``alfworld`` or ``webshop``.
             order: ``shuffled`` or ``listed`` (the panel's order).
             render_mode: ``ansi``, or ``None``.
-            options: arguments of ``threespo.gym.tasks.open_alfworld_tasks`` or ``webshop_tasks``: ``split``, ``path``,
+            options: arguments of ``threespo.gym.tasks.open_alfworld_tasks`` or ``open_webshop_tasks``: ``split``, ``path``,
                 ``max_steps``, …
 
         Raises:

@@ -46,7 +46,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
             num_envs: number of episodes.
             order: ``shuffled`` or ``listed`` (the panel's order).
             autoreset: replace finished episodes.
-            options: arguments of ``threespo.gym.tasks.open_alfworld_tasks`` or ``webshop_tasks``.
+            options: arguments of ``threespo.gym.tasks.open_alfworld_tasks`` or ``open_webshop_tasks``.
 
         Raises:
             InputError: if an argument is out of range, or the tasks are missing.
@@ -110,6 +110,8 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
             raise InputError(
                 f"tasks: expected one for each of {len(chosen)} episodes that begin, found {len(tasks)}"
             )
+        for task in tasks if tasks is not None else ():
+            self.tasks.find_index(task)
         if seed is not None:
             self._seed = check_seed(seed)
             self._played = [0] * self.num_envs
@@ -130,6 +132,10 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         before = self.episodes
         if isinstance(actions, str) or len(actions) != self.num_envs:
             raise InputError(f"actions: expected {self.num_envs} texts, found {len(actions)}")
+        # Before any episode goes on, so that a refused call changes nothing.
+        for index, (episode, action) in enumerate(zip(before, actions, strict=True)):
+            if not episode.done and not isinstance(action, str):
+                raise InputError(f"actions[{index}]: expected a text, found {type(action).__name__}")
 
         rewards = np.zeros(self.num_envs)
         # Of objects, like all values of ``info`` here.
@@ -140,8 +146,6 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
                 if self._autoreset:
                     self._begin(index, None)
                 continue
-            if not isinstance(action, str):
-                raise InputError(f"actions[{index}]: expected a text, found {type(action).__name__}")
             admissible[index] = is_admissible(action, self._admissible[index])
             after = take_action(episode, action)
             rewards[index] = after.score - episode.score
