@@ -123,7 +123,7 @@ def test_ranking_equals_a_plain_scan(tmp_path, monkeypatch):
 
         return call
 
-    for name in ("_all_added", "_some_looked_up", "_touched", "_looked_up"):
+    for name in ("_score_by_adding", "_score_by_pruning", "_find_touched", "_look_up_scores"):
         monkeypatch.setattr(shop.index, name, counting(name))
 
     expected = {}
@@ -145,22 +145,22 @@ def test_ranking_equals_a_plain_scan(tmp_path, monkeypatch):
 
     # All postings are added; then passes over the products, or only over those touched, find the best.
     for far_fewer, sparse in ((1000, False), (0, True)):
-        monkeypatch.setattr("threespo.envs.webshop.bm25._FAR_FEWER", far_fewer)
-        monkeypatch.setattr("threespo.envs.webshop.bm25._TOGETHER", 100)
+        monkeypatch.setattr("threespo.envs.webshop.bm25._LOOKUP_COST", far_fewer)
+        monkeypatch.setattr("threespo.envs.webshop.bm25._MAX_BATCHED_POSTINGS", 100)
         calls = check(far_fewer)
-        assert calls["_all_added"] == len(expected) - calls["_some_looked_up"] > 100
-        assert bool(calls["_touched"]) == sparse
+        assert calls["_score_by_adding"] == len(expected) - calls["_score_by_pruning"] > 100
+        assert bool(calls["_find_touched"]) == sparse
 
     # Frequent terms are looked up: for the candidates, or, where these are many, for seeds alone.
-    monkeypatch.setattr("threespo.envs.webshop.bm25._SHORT", 0)
+    monkeypatch.setattr("threespo.envs.webshop.bm25._MAX_POSTINGS_TO_ADD", 0)
     for far_fewer, depth, seeds in ((0, 10, 128), (0, 2, 1), (1, 3, 60), (1000, 10, 128)):
-        monkeypatch.setattr("threespo.envs.webshop.bm25._FAR_FEWER", far_fewer)
+        monkeypatch.setattr("threespo.envs.webshop.bm25._LOOKUP_COST", far_fewer)
         monkeypatch.setattr("threespo.envs.webshop.bm25._SEEDS", seeds)
         monkeypatch.setattr("threespo.envs.webshop.bitmaps._DEPTH", depth)
         calls = check((far_fewer, depth, seeds))
-        assert calls["_some_looked_up"] > 100
-        candidates = calls["_looked_up"] - calls["_some_looked_up"]
-        assert candidates == {0: calls["_some_looked_up"], 1: candidates, 1000: 0}[far_fewer]
+        assert calls["_score_by_pruning"] > 100
+        candidates = calls["_look_up_scores"] - calls["_score_by_pruning"]
+        assert candidates == {0: calls["_score_by_pruning"], 1: candidates, 1000: 0}[far_fewer]
         assert candidates or far_fewer == 1000
 
 

@@ -52,7 +52,7 @@ class Transition(NamedTuple, Generic[StateT]):
     """The environment's cumulative score."""
     won: bool
     ended: bool = False
-    """Whether the episode is over without the step limit: so it is where it is won, and by a purchase in a shop."""
+    """Whether the environment itself has ended the episode, by a win or any purchase, as opposed to the step limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ class AdmissibleCommands(NamedTuple):
 def find_admissible(game: Game, world: WorldState) -> AdmissibleCommands:
     """Return the admissible commands of a state.
 
-    They depend on the agent's hand and its location alone, and episodes return to the same situations again and again.
+    They depend on what the agent holds, and on what is open and lies at its location. Episodes return to such situations
+    again and again, so the commands of each are kept.
     """
     location, held, opened, contents, _, objects_at, _ = world
     # All contents, not the visible ones alone: a lamp in a closed receptacle can be switched on.

@@ -24,22 +24,22 @@ B = np.float32(0.4)
 MAX_HITS = 50
 # Lucene's SmallFloat stores the lengths below 40 without loss: 24 codes of its own, then four significant bits.
 _EXACT_LENGTHS = 24
-_REMEMBERED = 1 << 12
-_REMEMBERED_TERMS = 1 << 16
+_QUERY_CACHE_SIZE = 1 << 12
+_TERM_CACHE_SIZE = 1 << 16
 # What is scored in full to get a threshold from: products of rare terms, and words of 64 products of frequent ones.
 _SEEDS = 128
 # Postings: how many are added in one go, and how many are all added in less time than candidates could be found.
-_TOGETHER = 1 << 12
-_SHORT = 1 << 16
+_MAX_BATCHED_POSTINGS = 1 << 12
+_MAX_POSTINGS_TO_ADD = 1 << 16
 # A product that is looked up in a list takes as long as this many that are added with all the list.
-_FAR_FEWER = 8
+_LOOKUP_COST = 8
 _NOTHING = np.empty(0, dtype=np.int32)
 # Covers the rounding of sums, and of a sum to float32.
-_NEARLY = 1 - 1e-6
+_ROUNDING_SLACK = 1 - 1e-6
 
 
-class _List(NamedTuple):
-    """A term of a query."""
+class _QueryTerm(NamedTuple):
+    """A term of a query; ``length`` is first, so that sorting puts rare terms first."""
 
     length: int
     start: int
@@ -93,7 +93,7 @@ def code_type(pairs: int) -> type[np.unsignedinteger[Any]]:
     return np.uint16 if pairs <= 1 << 16 else np.uint32
 
 
-def _hits_th(scores: np.ndarray) -> float:
+def _fiftieth_best(scores: np.ndarray) -> float:
     """Return the 50th highest score, zero if there are fewer."""
     place = len(scores) - MAX_HITS
     return float(np.partition(scores, place)[place]) if place >= 0 else 0.0
@@ -140,8 +140,8 @@ class SearchIndex:
         self._count = len(rank)
         self._indexed = documents
 
-        self.search = functools.lru_cache(maxsize=_REMEMBERED)(self._search)
-        self._list = functools.lru_cache(maxsize=_REMEMBERED_TERMS)(self._make_list)
+        self.search = functools.lru_cache(maxsize=_QUERY_CACHE_SIZE)(self._search)
+        self._query_term = functools.lru_cache(maxsize=_TERM_CACHE_SIZE)(self._make_query_term)
         # Zeros to add up scores in, each array for one search at a time: new ones cost more than the sums.
         self._zeros = [np.full(self._count, 0.0)]
 
@@ -151,7 +151,7 @@ class SearchIndex:
         The rare terms are scored in full, the frequent ones only where they matter.
         """
         counted = Counter(terms(query))
-        found = (self._list(term, repeats) for term, repeats in counted.items())
+        found = (self._query_term(term, repeats) for term, repeats in counted.items())
         lists = sorted(item for item in found if item is not None)
         if not lists:
             return ()
@@ -159,35 +159,39 @@ class SearchIndex:
         scores = self._zeros.pop() if self._zeros else np.zeros(self._count)
         # The longest list is the last one. Without a bitmap, a term cannot be looked up.
         postings = sum(item.length for item in lists)
-        add_all = lists[-1].row < 0 or postings <= _SHORT
-        score_candidates = self._all_added if add_all else self._some_looked_up
+        add_all = lists[-1].row < 0 or postings <= _MAX_POSTINGS_TO_ADD
+        score_candidates = self._score_by_adding if add_all else self._score_by_pruning
         candidates, totals = score_candidates(scores, lists)
         self._zeros.append(scores)
         return self._best(candidates, totals.astype(np.float32))
 
-    def _all_added(self, scores: np.ndarray, lists: list[_List]) -> tuple[np.ndarray, np.ndarray]:
+    def _score_by_adding(
+        self, scores: np.ndarray, lists: list[_QueryTerm]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return candidates and their scores: products that are as good as the 50th best of one term."""
         self._add(scores, lists)
-        seeds = next((item for item in lists if item.length > _TOGETHER), lists[-1])
+        seeds = next((item for item in lists if item.length > _MAX_BATCHED_POSTINGS), lists[-1])
         # Scores never fall by a term, so the 50th best among some products is a lower bound of the 50th best of all.
-        threshold = _hits_th(scores[self._postings(seeds)[0]]) * _NEARLY
+        threshold = _fiftieth_best(scores[self._postings(seeds)[0]]) * _ROUNDING_SLACK
         # Clearing the whole array is cheaper than clearing places one by one once there are many of them.
-        if sum(item.length for item in lists) * _FAR_FEWER > len(scores):
+        if sum(item.length for item in lists) * _LOOKUP_COST > len(scores):
             candidates = np.flatnonzero(scores >= threshold if threshold else scores > 0)
             totals = scores[candidates]
             scores.fill(0)
         else:
-            touched = self._touched(lists)
+            touched = self._find_touched(lists)
             candidates = _distinct(touched[scores[touched] >= threshold])
             totals = scores[candidates]
             scores[touched] = 0
         return candidates, totals
 
-    def _touched(self, lists: list[_List]) -> np.ndarray:
+    def _find_touched(self, lists: list[_QueryTerm]) -> np.ndarray:
         """Return the products with any of these terms, one once for each of its terms."""
         return np.concatenate([_NOTHING, *(self._postings(item)[0] for item in lists)])
 
-    def _some_looked_up(self, scores: np.ndarray, lists: list[_List]) -> tuple[np.ndarray, np.ndarray]:
+    def _score_by_pruning(
+        self, scores: np.ndarray, lists: list[_QueryTerm]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return candidates and their scores, the rare terms added, the frequent ones looked up where they matter.
 
         Products that have most of the terms give a threshold; candidates are those that can get over it.
@@ -195,7 +199,7 @@ class SearchIndex:
         rare = [item for item in lists if item.row < 0]
         frequent = lists[len(rare) :]
         self._add(scores, rare)
-        touched = self._touched(rare)
+        touched = self._find_touched(rare)
         so_far = scores[touched]
 
         falling = sorted(frequent, key=lambda item: -item.bound)
@@ -205,15 +209,17 @@ class SearchIndex:
         if len(touched) > _SEEDS:
             best = touched[np.argpartition(so_far, -_SEEDS)[-_SEEDS:]]
         seeds = _distinct(best, documents_of(self._bitmaps.common(rows, MAX_HITS), _SEEDS))
-        threshold = _hits_th(self._looked_up(scores, seeds, frequent, 0.0)[1]) * _NEARLY
+        threshold = (
+            _fiftieth_best(self._look_up_scores(scores, seeds, frequent, 0.0)[1]) * _ROUNDING_SLACK
+        )
 
         # Dropped are products that would stay under the threshold even with the most that each frequent term can add.
         able = touched[so_far >= threshold - sum(bounds)]
         candidates = documents_of(self._bitmaps.reaching(rows, bounds, threshold))
         if len(able):
             candidates = _distinct(able, candidates)
-        if len(candidates) * len(frequent) * _FAR_FEWER < sum(item.length for item in frequent):
-            found = self._looked_up(scores, candidates, frequent, threshold)
+        if len(candidates) * len(frequent) * _LOOKUP_COST < sum(item.length for item in frequent):
+            found = self._look_up_scores(scores, candidates, frequent, threshold)
             scores[touched] = 0
             return found
 
@@ -222,7 +228,7 @@ class SearchIndex:
         scores.fill(0)
         return candidates, totals
 
-    def _make_list(self, term: str, repeats: int) -> _List | None:
+    def _make_query_term(self, term: str, repeats: int) -> _QueryTerm | None:
         """Return the postings and weight of a term that occurs ``repeats`` times in the query; None if no product has it."""
         number = self._terms.find(term.encode("utf-8", "surrogatepass"))
         if number is None:
@@ -235,16 +241,16 @@ class SearchIndex:
         weight = np.float32(repeats) * np.float32(rarity)
         # Lucene's form of weight · f / (f + 1 / norm), f the occurrences, here and below: other forms round otherwise.
         bound = weight - weight / self._divisors[self._strongest[number]]
-        return _List(length, start, self._bitmaps.row(number), float(weight), float(bound))
+        return _QueryTerm(length, start, self._bitmaps.row(number), float(weight), float(bound))
 
-    def _postings(self, item: _List) -> tuple[np.ndarray, np.ndarray]:
+    def _postings(self, item: _QueryTerm) -> tuple[np.ndarray, np.ndarray]:
         postings = slice(item.start, item.start + item.length)
         return self._documents[postings], self._codes[postings]
 
-    def _add(self, scores: np.ndarray, lists: list[_List]) -> None:
+    def _add(self, scores: np.ndarray, lists: list[_QueryTerm]) -> None:
         """Add the scores of several terms, the first of them in one go."""
         ends = itertools.accumulate(item.length for item in lists)
-        together = sum(end <= _TOGETHER for end in ends)
+        together = sum(end <= _MAX_BATCHED_POSTINGS for end in ends)
 
         # Each term's score is a float32, their sum a float64, as in Lucene.
         if together:
@@ -262,8 +268,8 @@ class SearchIndex:
             of_pair = item.weight - item.weight / self._divisors
             np.add.at(scores, documents, of_pair.astype(np.float64).take(codes))
 
-    def _looked_up(
-        self, scores: np.ndarray, documents: np.ndarray, lists: list[_List], need: float
+    def _look_up_scores(
+        self, scores: np.ndarray, documents: np.ndarray, lists: list[_QueryTerm], need: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return those of ``documents`` that can reach ``need``, and their scores with those of frequent terms."""
         _, starts, rows, weights, bounds = map(np.array, zip(*lists, strict=True))
@@ -282,7 +288,7 @@ class SearchIndex:
     def _best(self, candidates: np.ndarray, scores: np.ndarray) -> tuple[int, ...]:
         # Equal scores go by asin: pyserini breaks ties by the document's id. So all that tie with the 50th take part.
         if len(candidates) > MAX_HITS:
-            kept = scores >= _hits_th(scores)
+            kept = scores >= _fiftieth_best(scores)
             candidates = candidates[kept]
             scores = scores[kept]
         order = np.lexsort((self._rank[candidates], -scores))[:MAX_HITS]
