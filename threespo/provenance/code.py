@@ -45,9 +45,9 @@ def code_of(start: str, extra_modules: tuple[str, ...] = ()) -> dict[str, str]:
     """Return the digests of the code that a function may run, by ``module:name``, and of data files by path.
 
     Args:
-        begin: ``module:name`` of the function. Of its own module there counts what the function refers to, and what
-            runs and defines nothing.
-        looked_up: what it finds by other names: modules, of which all counts, or ``module:name``.
+        start: ``module:name`` of the function. Of its own module only what the function refers to counts, and the
+            statements that run at import.
+        extra_modules: what it finds by other names than those in its code: modules, which count whole, or ``module:name``.
 
     Raises:
         InputError: if one of them does not exist, or a module does not parse.
