@@ -17,7 +17,7 @@ from pathlib import Path
 import threespo.results.analysis.published
 import workflow.publish
 for module in (workflow.publish, threespo.results.analysis.published):
-    module.PUBLISHED = Path("config/published/ci.csv")
+    module.PUBLISHED_MINI = Path("config/published/ci.csv")
 sys.exit(workflow.publish.main())
 """
 """The command, where `ci` stands in the place of `mini`."""
@@ -93,7 +93,7 @@ def test_of_mini_reports_get_every_row_that_was_run(finished_copy, monkeypatch):
     assert {"config/published/ci.csv", "docs/results/ci/report.html"} <= set(done.stdout.split())
     monkeypatch.chdir(finished_copy.folder)
     monkeypatch.setattr(
-        threespo.results.analysis.published, "PUBLISHED", Path("config/published/ci.csv")
+        threespo.results.analysis.published, "PUBLISHED_MINI", Path("config/published/ci.csv")
     )
     rows, main = read_published(), pd.read_parquet("results/ci/tables/main.parquet")
     key = ["env", "policy", "method", "split"]
