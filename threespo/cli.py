@@ -8,15 +8,15 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from threespo import __version__
-from threespo.cli_watch import CommandAdder, add_monitoring_commands
+from threespo.cli_watch import CommandAdder, add_monitoring_commands, add_study, add_study_or_smoke
 from threespo.errors import InputError, StoppedError, refuse_ignored
 from threespo.process_environment import isolate_process
-from threespo.terminal import escape_controls
+from threespo.terminal import escape_controls, print_lines
 
 if TYPE_CHECKING:
     from threespo.paths import Paths
@@ -169,14 +169,14 @@ def _run_claims(parsed: argparse.Namespace) -> int:
     _, paths = _load_study_and_paths(parsed)
     table = paths.table("claims")
     check_result_file(table)
-    _print_lines(claim_lines(read_table(table)))
+    print_lines(claim_lines(read_table(table)))
     return 0
 
 
 def _run_why(parsed: argparse.Namespace) -> int:
     from threespo.pipeline.plan import explain_changes
 
-    _print_lines(explain_changes(parsed.target))
+    print_lines(explain_changes(parsed.target))
     return 0
 
 
@@ -186,7 +186,7 @@ def _run_check(parsed: argparse.Namespace) -> int:
 
     paths = find_results(parsed.study)
     lines, intact = check_study(current_study(paths), paths, deep=parsed.deep)
-    _print_lines(lines)
+    print_lines(lines)
     return 0 if intact else EXIT_FAILED
 
 
@@ -196,7 +196,7 @@ def _run_accept(parsed: argparse.Namespace) -> int:
 
     outcome = accept(find_results(parsed.study))
     if outcome.differences:
-        _print_lines(outcome.differences)
+        print_lines(outcome.differences)
         print("nothing was accepted; run the workflow, which makes anew what has changed")
         return EXIT_FAILED
     print(
@@ -228,10 +228,6 @@ def _run_verify(parsed: argparse.Namespace) -> int:
     )
     print(json.dumps({"kind": parsed.kind, **report.as_json_fields()}))
     return EXIT_FAILED if report.mismatches else 0
-
-
-def _print_lines(lines: Iterable[str]) -> None:
-    print(escape_controls("\n".join(lines)))
 
 
 def _load_study_and_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
@@ -326,24 +322,18 @@ def _add_result_commands(add_command: CommandAdder) -> None:
 
     about = "compare results with their records; exit code 1 if anything is missing or damaged"
     check = add_command("check", _run_check, about)
-    check.add_argument(
-        "study",
-        nargs="?",
-        default="smoke",
-        metavar="STUDY",
-        help="a study or its folder (default: smoke)",
-    )
+    add_study_or_smoke(check)
     check.add_argument(
         "--deep", action="store_true", help="read every byte, also where size and times are unchanged"
     )
 
     about = "keep results whose code has changed, if jobs that run again write the same bytes"
     accept = add_command("accept", _run_accept, about)
-    accept.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
+    add_study(accept)
 
     about = "remove the lock of a killed Snakemake, if nobody is at work on the study"
     unlock = add_command("unlock", _run_unlock, about)
-    unlock.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
+    add_study(unlock)
 
 
 def _add_verify_command(add_command: CommandAdder) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from threespo.errors import InputError, refuse_ignored
-from threespo.terminal import escape_controls
+from threespo.terminal import print_lines
 
 CommandAdder = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 """(name, function, one sentence) -> the command's parser."""
@@ -18,6 +18,22 @@ places to play:
   $ALFWORLD_DATA/json_2.1.1                      real ALFWorld games, as alfworld-download lays them out
   .../json_2.1.1/train/TASK/TRIAL/game.tw-pddl   one of them
 """
+
+
+def add_study(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of commands on one study's results."""
+    parser.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
+
+
+def add_study_or_smoke(parser: argparse.ArgumentParser) -> None:
+    """Add the same argument for commands that only look: without it they look at ``smoke``."""
+    parser.add_argument(
+        "study",
+        nargs="?",
+        default="smoke",
+        metavar="STUDY",
+        help="a study or its folder (default: smoke)",
+    )
 
 
 def add_monitoring_commands(add_command: CommandAdder) -> None:
@@ -45,13 +61,7 @@ def add_monitoring_commands(add_command: CommandAdder) -> None:
 
     about = "say where the jobs of a study stand; exit code 1 if one has failed"
     status = add_command("status", _run_status, about)
-    status.add_argument(
-        "study",
-        nargs="?",
-        default="smoke",
-        metavar="STUDY",
-        help="a study or its folder (default: smoke)",
-    )
+    add_study_or_smoke(status)
 
     about = "write index.html of all studies in a folder of results; several can be compared row by row"
     index = add_command("index", _run_index, about)
@@ -66,7 +76,7 @@ def add_monitoring_commands(add_command: CommandAdder) -> None:
 
     about = "collect a study's tables and figures, and a BibTeX entry, for a paper"
     export = add_command("export", _run_export, about)
-    export.add_argument("study", metavar="STUDY", help="a study or its folder, e.g. results/smoke")
+    add_study(export)
     export.add_argument(
         "--to", type=Path, required=True, metavar="DIR", help="a new folder, or an earlier export"
     )
@@ -146,7 +156,7 @@ def _run_status(parsed: argparse.Namespace) -> int:
     from threespo.watch.status import describe_study
 
     lines, no_failure = describe_study(find_results(parsed.study))
-    print(escape_controls("\n".join(lines)))
+    print_lines(lines)
     return 0 if no_failure else 1
 
 
@@ -162,7 +172,7 @@ def _run_play(parsed: argparse.Namespace) -> int:
             raise InputError(
                 "nothing to play: no results/*/data here, no ALFWORLD_DATA; name a folder (threespo play -h)"
             )
-        print(escape_controls("\n".join(lines)))
+        print_lines(lines)
         return 0
     if parsed.task_id is not None:
         refuse_ignored(f"play --task {parsed.task_id}", seed=parsed.seed)

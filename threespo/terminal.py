@@ -3,7 +3,7 @@
 import functools
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _CONTROLS = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 """Unicode categories of characters that act instead of being seen: escape sequences, changes of direction, ..."""
@@ -22,6 +22,11 @@ def join_first(names: Sequence[str], most: int = 3) -> str:
     """Return the first of some names, and how many others there are."""
     others = len(names) - most
     return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on standard output, with controlling characters spelled out."""
+    print(escape_controls("\n".join(lines)))
 
 
 @functools.cache

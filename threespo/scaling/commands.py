@@ -23,7 +23,7 @@ from threespo.study.changes import apply_to_environments, parse_set_option
 from threespo.study.config import Study
 from threespo.study.load import Change, load_study
 from threespo.study.resolve import find_study_file
-from threespo.terminal import escape_controls
+from threespo.terminal import print_lines
 
 MAX_DEVICES = 100_000
 
@@ -93,7 +93,7 @@ def run_plan(parsed: argparse.Namespace) -> int:
 
     machine = choose_machine(parsed.gpu, parsed.count, study, rates.read_rates(), gpus_here)
     estimate = estimate_study(study, machine, given)
-    print(escape_controls("\n".join([*notes, *format_estimate(estimate, parsed.price, given)])))
+    print_lines([*notes, *format_estimate(estimate, parsed.price, given)])
     # After the table, so that its numbers explain the refusal.
     unfit = list(does_not_fit(estimate))
     if unfit:
@@ -120,13 +120,13 @@ def run_doctor(parsed: argparse.Namespace) -> int:
         # Imported here, since it loads transformers.
         from threespo.scaling.model_report import report_model
 
-        print(escape_controls("\n".join(report_model(parsed.model, parse_set_option(parsed.set)))))
+        print_lines(report_model(parsed.model, parse_set_option(parsed.set)))
         return 0
     if parsed.set:
         raise InputError("--set: of a model's chat template; give --model NAME_OR_FOLDER as well")
     from threespo.scaling.doctor import report_machine
 
-    print(escape_controls("\n".join(report_machine(parsed.results))))
+    print_lines(report_machine(parsed.results))
     return 0
 
 
