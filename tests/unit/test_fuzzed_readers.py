@@ -448,7 +448,7 @@ def test_what_the_workflow_was_asked_for(tmp_path, content):
     paths.call.write_bytes(content)
     survives(current_study, paths)
     survives(check_study_file, paths)
-    assert isinstance(provenance._asked(paths), dict)
+    assert isinstance(provenance._changes_of_call(paths), dict)
 
 
 EVENT = {
