@@ -1,4 +1,4 @@
-"""The value types that the packages exchange. They are an outline of the whole system.
+"""The value types that the packages exchange: an outline of the whole system.
 
 A *method* (``methods/``) is a generator: it yields requests and receives replies. The run loop (``runs/``) answers
 sample requests with a sampler (``policy/``), update requests with a learner, and value requests with a critic
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Counters = tuple[int | str, ...]
-"""Names a place in a run, e.g. ("train", epoch, task id, node): the key from which randomness is derived."""
+"""Identifies a draw of a run, e.g. ("train", epoch, task id, node): the key from which randomness is derived."""
 
 Aggregation = Literal[
     "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
@@ -38,14 +38,14 @@ class Sample:
     finished: bool
     """False if the length limit cut the response."""
     version: int | None = None
-    """Optimizer steps behind the weights that it was drawn from; ``None`` where nobody knows them (a closed model)."""
+    """Optimizer steps behind the weights that it was drawn from; ``None`` where they are unknown (a closed model)."""
     thought: str | None = None
-    """What a server has split off the text as the model's thought; ``None`` where nothing was split off."""
+    """The thought that a server has split off the text; ``None`` where it has split off nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One response with its training signal: all that a learner ever sees."""
+    """One response with its training signal: all that a learner needs."""
 
     prompt: str
     tokens: tuple[int, ...]
@@ -56,7 +56,7 @@ class Row:
     weight: float = 1.0
     """Relative weight of the row in sequence-mean aggregations (eq. 5: 1/n per sample, groups equally)."""
     version: int | None = None
-    """That of the sample: pi_old is the policy of this version, whatever was learned since. A learner refuses ``None``."""
+    """Version of the sample: pi_old is the policy of this version, whatever was learned since. Learners refuse ``None``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class UpdateRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpdateStats:
-    """What one optimizer step did; means are over response tokens."""
+    """Numbers of one optimizer step; means are over response tokens."""
 
     loss: float
     policy_loss: float
@@ -142,7 +142,7 @@ class ValueUpdateRequest:
 
 @dataclass(frozen=True, slots=True)
 class ValueStats:
-    """What one optimizer step of the critic did; means are over response tokens."""
+    """Numbers of one optimizer step of the critic; means are over response tokens."""
 
     loss: float
     clip_fraction: float
@@ -159,7 +159,7 @@ MethodSteps = Generator[Request, Any, "EpochResult"]
 
 @dataclass(slots=True)
 class EpochResult:
-    """What a method reports of one epoch beyond what the run loop counts itself (generations, optimizer steps)."""
+    """Numbers of one epoch that only the method knows; the run loop counts generations and optimizer steps itself."""
 
     env_steps: int = 0
     completed_paths: int = 0
@@ -174,7 +174,7 @@ class EpochResult:
     details: dict[str, float] = field(default_factory=dict)
     """The method's own numbers, e.g. the histogram of n(s); each becomes a column of the metrics table."""
     by_type: dict[str, dict[str, float]] = field(default_factory=dict)
-    """The same numbers and counts for the tasks of each type alone, as far as they can be told apart."""
+    """The same numbers and counts for the tasks of each type, where they can be separated."""
     trees: list[dict[str, Any]] = field(default_factory=list)
     """Nodes of the search trees of ``CommonSettings.recorded`` tasks (columns: ``threespo/methods/tree_table.py``)."""
 
@@ -199,14 +199,14 @@ class LocalSampler(Sampler, Protocol):
     """A sampler of weights that are in this process, and may be learned between its calls."""
 
     def forget(self) -> None:
-        """Forget what earlier calls have left: a call after it answers like the first one."""
+        """Drop all caches of earlier calls: the next call answers like the first one."""
         ...
 
     def sync(self, weights: Iterable[tuple[str, Any]]) -> bool:
-        """Bring the copy that it draws from up to date, and return whether it has one.
+        """Copy the learner's weights into the sampler's own, and return whether it has any.
 
         Args:
-            weights: tensors by name, each whole until the next is asked for. Untouched where there is nothing to bring.
+            weights: tensors by name, each valid until the next one is taken. Not iterated where there is nothing to copy.
 
         Returns:
             False if it has no copy, and reads the learner's own weights while it draws.
@@ -215,7 +215,7 @@ class LocalSampler(Sampler, Protocol):
 
 
 class Learner(Protocol):
-    """Turns rows into optimizer steps."""
+    """Takes optimizer steps on rows."""
 
     def update(self, request: UpdateRequest) -> list[UpdateStats]:
         """Take exactly one optimizer step on each batch."""

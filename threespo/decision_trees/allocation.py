@@ -1,7 +1,7 @@
-"""How a search allocates its samples, against the true success probabilities (sec. 3.5, sec. 4.2).
+"""How a search allocates its samples, measured by the true success probabilities, which decision trees have (sec. 3.5).
 
-On decision trees they can be computed. The theory calls a sample well spent in the state with the lowest success
-probability; ``regret`` is what the samples of a search lose by that measure.
+The theory calls a sample well spent in the state with the lowest success probability; ``regret`` is what the samples of a
+search lose by that measure.
 """
 
 import math
@@ -31,15 +31,16 @@ class Allocation(NamedTuple):
     """Sum of p(s) over samples."""
     expansions: float = 0.0
     expanded_difficulty: float = 0.0
-    """Sum of p(s) over expansions: what an equal number of samples for each state would give."""
+    """Sum of p(s) over expansions, which an equal number of samples in each state would give."""
     compared: float = 0.0
-    """Samples drawn in states with siblings that were expanded, too."""
+    """Samples drawn in states of which siblings were expanded, too."""
     regret: float = 0.0
-    """Sum over those of p(s) less the least p among the siblings."""
+    """Sum over these samples of p(s) less the least p among the siblings."""
 
     def plus(self, other: "Allocation") -> "Allocation":
         """Return the sums of both together."""
-        return Allocation(*(ours + theirs for ours, theirs in zip(self, other, strict=True)))
+        sums = [ours + theirs for ours, theirs in zip(self, other, strict=True)]
+        return Allocation(*sums)
 
     def mean_measures(self) -> dict[str, float]:
         """Return p(s) at samples less p(s) at expansions (below 0: harder states get more), and the regret a sample."""
@@ -75,33 +76,31 @@ def measure_allocation(
         # A state may be sampled again, as another row.
         samples_by_parent[RowKey(task_id, row["parent"])][node] += samples
 
+    # Siblings are the arms of sec. 3.5's bandit: the regret compares them with the hardest one.
     for (task_id, _), siblings in samples_by_parent.items():
         if len(siblings) == 1:
             continue
-        lowest = min(truth[task_id][node] for node in siblings)
-        regret = sum(samples * (truth[task_id][node] - lowest) for node, samples in siblings.items())
+        probabilities = truth[task_id]
+        lowest = min(probabilities[node] for node in siblings)
+        regret = sum(samples * (probabilities[node] - lowest) for node, samples in siblings.items())
         total = total.plus(Allocation(compared=sum(siblings.values()), regret=regret))
 
     return total
 
 
 def count_observations(tasks: Sequence[TreeTask], truth: Probabilities) -> int:
-    """Return how many different observations the trees can show.
-
-    Args:
-        tasks: the trees.
-        truth: its keys are the nodes of each tree that can be reached.
-    """
+    """Return how many different observations the trees can show."""
+    # The keys of ``truth`` are the nodes that can be reached; aliased ones look alike and count once.
     return len({task.look(node) for task in tasks for node in truth[task.task_id]})
 
 
 def _find_tree_nodes(
     rows: Sequence[Mapping[str, Any]], tasks: Mapping[str, TreeTask]
 ) -> dict[RowKey, Node]:
-    """Return which node of its decision tree each row of a search is."""
+    """Return the node of its decision tree for each row of a search."""
     env = TreeEnv()
     states: dict[RowKey, TreeState] = {}
-    # A row does not say its node, but its actions lead there: parents come before children.
+    # A row has no node of the decision tree, but its actions lead there: parents come before children.
     for row in rows:
         task_id = row["task_id"]
         state = env.initial(tasks[task_id])

@@ -29,12 +29,12 @@ from threespo.rng import derive
 
 @dataclass(slots=True)
 class TabularPolicy:
-    """Logits by prompt, (actions,) each; a prompt that was never updated has the logits that it starts from."""
+    """Logits by prompt, (actions,) each; a prompt that was never updated has the initial logits."""
 
     actions: int
     learning_rate: float
     initial: Tensor
-    """Logits of every prompt at the start, and of the reference policy for ever, (actions,)."""
+    """Logits of every prompt at the start, and of the reference policy throughout, (actions,)."""
     logits: dict[str, Tensor] = field(default_factory=dict)
     version: int = 0
     """Optimizer steps so far."""
@@ -51,13 +51,7 @@ class TabularPolicy:
     def sample(
         self, requests: tuple[SampleRequest, ...], *, seed: int, temperature: float
     ) -> list[list[Sample]]:
-        """Return ``count`` samples for each request (``protocol.Sampler``); each draw depends on its counters only.
-
-        Args:
-            requests: prompts with their numbers of samples.
-            seed: seed of the run.
-            temperature: of the softmax, above 0.
-        """
+        """Return ``count`` samples for each request (``protocol.Sampler``), at a temperature above 0."""
         return [self._draw_samples(request, seed, temperature) for request in requests]
 
     def _logits_of(self, prompt: str) -> Tensor:
@@ -68,12 +62,13 @@ class TabularPolicy:
         logprobs = scaled.log_softmax(dim=0).tolist()
         samples = []
         for number in range(request.count):
-            # Inverse CDF: the last action takes what rounding leaves over.
+            # Inverse CDF. The last action takes the remainder that rounding leaves.
             remaining = derive(seed, *request.key, number) / 2.0**64
             action = 0
             while action + 1 < self.actions and remaining >= math.exp(logprobs[action]):
                 remaining -= math.exp(logprobs[action])
                 action += 1
+            # In the form that the environments parse, so that a tree needs no parser of its own.
             text = f"<think></think><action>{action}</action>"
             samples.append(Sample((action,), (logprobs[action],), text, True, self.version))
         return samples
@@ -88,6 +83,7 @@ class TabularPolicy:
         ]
 
     def _old_logprob(self, row: Row) -> float:
+        # As the learner does: computed where the policy is still that of the draw, else the sampler's.
         if row.version == self.version:
             return self.logprobs(row.prompt)[row.tokens[0]]
         return row.old_logprobs[0]
@@ -95,6 +91,7 @@ class TabularPolicy:
     def _take_step(
         self, rows: Sequence[Row], old_logprobs: Sequence[float], loss: LossSettings
     ) -> UpdateStats:
+        # One entry for each distinct prompt, so that rows of one prompt add their gradients up.
         indices, prompts = _index_prompts(rows)
         table = torch.stack([self._logits_of(prompt) for prompt in prompts]).requires_grad_()
         actions = torch.tensor([row.tokens[0] for row in rows])
@@ -123,7 +120,7 @@ class TabularPolicy:
         self.logits.update(zip(prompts, stepped.unbind(), strict=True))
         self.version += 1
 
-        # All of the policy as it was before the step.
+        # Of the policy before the step. Sampler and learner are one table, so there is no gap.
         return UpdateStats(
             loss=float(objective.detach()),
             policy_loss=float(policy_loss.detach()),

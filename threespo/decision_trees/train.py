@@ -33,7 +33,7 @@ COLUMNS = (
 )  # fmt: skip
 
 _FIRST_TUNING_SEED = 10_000
-"""Seeds from here on choose learning rates; no result comes from them."""
+"""First of the seeds that choose learning rates; no result comes from them."""
 
 
 def train_on_family(settings: DecisionTreeSettings) -> None:
@@ -47,12 +47,13 @@ def train_on_family(settings: DecisionTreeSettings) -> None:
             settings.method, settings.options, settings.trees, learning_rate=rate, seed=seed
         )
 
-    # Tuning seeds are apart from those of the results.
+    # Not the seeds of the results: the best of several rates would look better than it is.
     tuning_seeds = range(_FIRST_TUNING_SEED, _FIRST_TUNING_SEED + settings.tuning_seeds)
     success_by_rate = {}
     for rate in settings.learning_rates:
         finals = [train(rate, seed)[-1]["success"] for seed in tuning_seeds]
         success_by_rate[rate] = sum(finals) / settings.tuning_seeds
+    # Of rates with equal success the first one of the study.
     best = max(success_by_rate, key=lambda rate: success_by_rate[rate])
 
     row_name = {"family": settings.family, "method": settings.name, "learning_rate": best}
@@ -63,9 +64,9 @@ def train_on_family(settings: DecisionTreeSettings) -> None:
     ]
     write_table(settings.paths.decision_trees(settings.family, settings.name), rows, COLUMNS)
 
-    tried = ", ".join(f"{rate:g}: {success:.1%}" for rate, success in success_by_rate.items())
+    tried_rates = [f"{rate:g}: {success:.1%}" for rate, success in success_by_rate.items()]
     print(
-        f"decision trees {settings.family}/{settings.name}: learning rate {best:g} of {tried}",
+        f"decision trees {settings.family}/{settings.name}: learning rate {best:g} of {', '.join(tried_rates)}",
         file=sys.stderr,
     )
 
@@ -78,21 +79,18 @@ def run_on_trees(
     learning_rate: float,
     seed: int,
 ) -> list[dict[str, float]]:
-    """Train a method once.
+    """Train a method once; return a row per epoch, row 0 being the untrained policy.
 
-    Columns: ``generations`` and ``optimizer_steps`` so far; ``mean_success``, the probability with which the present policy
-    wins, exactly, averaged over the trees; ``coverage``, the share of all observations that the run has met so far; of
-    searches ``allocation`` and ``regret`` so far (``threespo.decision_trees.allocation``), else NaN.
+    Columns: ``generations`` and ``optimizer_steps`` so far; ``success``, the exact probability with which the present policy
+    wins, averaged over the trees; ``coverage``, the share of all observations that the run has met so far; of searches
+    ``allocation`` and ``regret`` so far (``threespo.decision_trees.allocation``), else NaN.
 
     Args:
         method: its name in ``threespo.methods.registry``.
-        options: its options.
+        options: of the method.
         settings: the trees and the budget.
         learning_rate: step size of the tabular policy.
         seed: decides trees and draws.
-
-    Returns:
-        A row per epoch; row 0 is the untrained policy.
     """
     tasks = _make_tasks(settings, seed)
     tasks_by_id = {task.task_id: task for task in tasks}
@@ -100,6 +98,7 @@ def run_on_trees(
     common = _make_common_settings(settings, seed, frozenset(tasks_by_id))
     trained = make_method(method, options, common)
     policy = TabularPolicy(settings.branching, learning_rate, torch.zeros(settings.branching))
+    # The method's multiple of the learning rate is for weights; a table has its own step size.
     critic = TabularCritic(settings.critic_learning_rate) if trained.critic_rate else None
 
     epoch = 0
@@ -122,11 +121,13 @@ def run_on_trees(
 
     # Where all roots are gated no epoch samples anything, so the budget would never be spent.
     while generations < settings.generations and epochs_without_samples < settings.trees:
+        # The key has no method in it: all methods of a seed meet the same trees in the same order.
         drawn = generator(seed, "trees", epoch).sample(tasks, settings.trees_per_epoch)
+        # A driver of its own for each epoch, whose counts so begin at 0.
         driver = Driver(policy, policy, critic, derive(seed, "training"), 1.0)
         result = driver.run_epoch(trained, epoch, [start_episode(setup, task) for task in drawn])
 
-        # Against the policy that searched, and so before the probabilities are computed anew.
+        # By the probabilities under the policy that searched, so before those of the updated one.
         allocation = allocation.plus(measure_allocation(result.trees, tasks_by_id, truth))
         truth = compute_success_probabilities(policy, tasks)
 
@@ -187,7 +188,7 @@ def _make_tasks(settings: DecisionTreeFamily, seed: int) -> list[TreeTask]:
 def _make_common_settings(
     settings: DecisionTreeFamily, seed: int, recorded: frozenset[str]
 ) -> CommonSettings:
-    # Clip and reward of success are those of every study; a tree has neither malformed nor inadmissible actions.
+    # Clip and reward of success are those of every study. A table samples admissible actions only.
     return CommonSettings(
         seed=seed,
         group_size=settings.group_size,

@@ -1,4 +1,4 @@
-"""``threespo doctor``: in ten lines, whether this machine can run which study. It looks, and loads and writes nothing."""
+"""``threespo doctor``: in ten lines, which studies this machine can run. It loads no model and writes nothing."""
 
 import importlib.util
 import itertools
@@ -31,28 +31,24 @@ MIN_MEMORY = 3e9
 
 
 def report_machine(results: Path) -> list[str]:
-    """Return the lines.
-
-    Args:
-        results: where results would lie, which says whose disk counts.
-    """
+    """Return the lines; the free disk is that of the folder ``results``, which need not exist yet."""
     gpus: list[Device] = []
     gpu_fault = ""
     try:
         gpus = visible_devices()
     except InputError as error:
-        # Reported in its line: the other lines are worth having.
+        # Reported in the line of the GPUs, so that a broken driver does not hide the other lines.
         gpu_fault = str(error)
     studies = {path.stem: load_study(path) for path in sorted(STUDIES.glob("*.yaml"))}
     compiler = next((name for name in COMPILERS if shutil.which(name)), None)
     installed = {name: installed_version(name) for name in PACKAGES}
-    # The folder need not exist yet; its disk is that of the nearest parent.
+    # A folder that does not exist yet will be on the disk of its nearest parent.
     absolute = results.absolute()
     existing = next(folder for folder in (absolute, *absolute.parents) if folder.is_dir())
     free = shutil.disk_usage(existing).free
 
     missing = {name: list_missing(study, gpus, free, installed) for name, study in studies.items()}
-    able = [name for name, lacks in missing.items() if not lacks]
+    runnable = [name for name, lacks in missing.items() if not lacks]
     packages = [f"{name} {version or 'missing'}" for name, version in installed.items()]
     no_compiler = "none: the stock ALFWorld engine (extra oracle, tests) is compiled: apt install g++"
     return [
@@ -65,7 +61,7 @@ def report_machine(results: Path) -> list[str]:
         f"data      {'; '.join(_describe_data(studies))}",
         f"models    {'; '.join(_describe_models(studies))}",
         f"keys      {'; '.join(_describe_keys(studies))}",
-        f"can run   {', '.join(able) or 'nothing'}",
+        f"can run   {', '.join(runnable) or 'nothing'}",
         f"cannot    {'; '.join(_describe_missing(missing)) or 'nothing: it can run all'}",
     ]
 
@@ -73,11 +69,11 @@ def report_machine(results: Path) -> list[str]:
 def list_missing(
     study: Study, gpus: list[Device], free: float, installed: dict[str, str | None]
 ) -> list[str]:
-    """Return what this machine lacks for a study, in words; data and models that are fetched by themselves do not count.
+    """Return what this machine lacks for a study, in words; data and models that the study fetches itself do not count.
 
     Args:
         study: the study.
-        gpus: those that are here.
+        gpus: GPUs of this machine.
         free: bytes of disk.
         installed: versions of ``PACKAGES``.
     """
@@ -104,7 +100,7 @@ def list_missing(
 
 
 def installed_version(name: str) -> str | None:
-    """Return the version of a package that is installed, without importing it; ``None`` if it is not."""
+    """Return the version of an installed package, without importing it; ``None`` if it is not installed."""
     try:
         # The metadata of a removed package may be left behind, so the module has to be there too.
         return metadata.version(name) if importlib.util.find_spec(name) else None
@@ -113,8 +109,8 @@ def installed_version(name: str) -> str | None:
 
 
 def _describe_missing(missing: dict[str, list[str]]) -> Iterator[str]:
-    """Yield studies that cannot run, those that lack the same together."""
-    # Most studies lack the same (a GPU), which is said once.
+    """Yield studies that cannot run, grouped by what they lack."""
+    # Most studies lack the same (a GPU), which is reported once.
     studies_of_reason: dict[str, list[str]] = {}
     for name, lacks in missing.items():
         if lacks:
@@ -129,9 +125,9 @@ def _describe_gpus(gpus: list[Device]) -> str:
     gpus_of_model: dict[str, list[Device]] = {}
     for gpu in gpus:
         gpus_of_model.setdefault(gpu.model, []).append(gpu)
-    parts = [
-        f"{len(same)} x {model} ({same[0].memory / 1e9:.0f} GB)" for model, same in gpus_of_model.items()
-    ]
+    parts = []
+    for model, devices in gpus_of_model.items():
+        parts.append(f"{len(devices)} x {model} ({devices[0].memory / 1e9:.0f} GB)")
     busy = [gpu.name for gpu in gpus if gpu.is_in_use]
     if busy:
         parts.append(f"in use: {', '.join(busy)}")
@@ -141,7 +137,7 @@ def _describe_gpus(gpus: list[Device]) -> str:
 
 
 def _missing_data(study: Study) -> Iterator[str]:
-    """Yield what is lacking of the data that a person must put somewhere first."""
+    """Yield what is missing of the data that a user must provide."""
     for env, section in study.environments.items():
         real = real_data_environments().get(env)
         # Embedded data are in the package, official data are fetched by the data stage.
@@ -169,7 +165,7 @@ def _describe_models(studies: dict[str, Study]) -> Iterator[str]:
     sources = {str(policy.source) for policy in _all_policies(studies) if policy.source}
     for source in sorted(sources):
         config = find_model_config(source)
-        # The configuration is small and comes first; weights may be missing, or still be on their way.
+        # The configuration is small and is fetched first; the weights may be missing or incomplete.
         state = "not fetched"
         if config is not None:
             has_weights = any(config.parent.glob("*.safetensors"))
@@ -190,7 +186,7 @@ def _all_policies(studies: dict[str, Study]) -> list[PolicySettings]:
 def _memory_bytes() -> float:
     """Return the bytes of this machine's memory, or of the container's if that has less."""
     total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    # Control groups of version 2 and 1; without a limit they say "max" or a huge number.
+    # Control groups of version 2 and 1; without a limit the files have "max" or a huge number.
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         file = Path("/sys/fs/cgroup") / name
         text = file.read_text().strip() if file.is_file() else ""

@@ -23,11 +23,11 @@ from threespo.study.config import Study
 from threespo.study.matrix import local_policies
 
 START_SECONDS = {"cpu": 3.5, "gpu": 120.0}
-"""Of a job: imports, tasks, weights, on a GPU the sampler's graphs. Measured on a CPU core for forked
-jobs (2.5 to 4; others take 8), assumed on a GPU."""
+"""Before a job's work: imports, tasks, weights, on a GPU the sampler's graphs. Measured on a CPU core for forked jobs (2.5
+to 4; others take 8), assumed on a GPU."""
 
 HOST_SECONDS = 0.25e-3
-"""Of a generation: environment, method, tables (0.1 to 0.3 ms in `smoke`)."""
+"""Of a generation: environment, method, tables (0.1 to 0.3 ms measured in `smoke`)."""
 
 WATTS_OF_CORE = 8.0
 """Assumed."""
@@ -45,7 +45,7 @@ SUGGESTED_GPUS = ("h200-141", "h100-80")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a study would run on."""
+    """Devices that a study would run on."""
 
     name: str
     gpu: GpuDataSheet | None
@@ -59,7 +59,7 @@ class RunTime(NamedTuple):
     """Seconds of a run."""
 
     idle: float
-    """In which its device waits for the host."""
+    """Its device waits for the host."""
     busy: float
 
     @property
@@ -70,7 +70,7 @@ class RunTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobCost:
-    """What the jobs of one group cost."""
+    """Costs of the jobs of one group."""
 
     group: JobGroup
     origin: str
@@ -79,7 +79,7 @@ class JobCost:
     hours: float
     """From the beginning to the end of one run alone on its devices."""
     device_hours: float
-    """GPU-hours of one run, or hours of a CPU core, with its share of devices that several runs share."""
+    """GPU-hours of one run, or hours of a CPU core; of a device that several runs share, its share."""
     memory: RankMemory | None
     runs_per_device: int
     """Runs that fit on a device at the same time; 0 where not even one does."""
@@ -87,7 +87,7 @@ class JobCost:
 
 @dataclass(frozen=True, slots=True)
 class StudyEstimate:
-    """What a study costs."""
+    """Costs of a study."""
 
     study: Study
     machine: Machine
@@ -116,7 +116,7 @@ class StudyEstimate:
 
     @property
     def disk(self) -> float:
-        """Bytes at most (formula ``disk``): what runs leave, and three checkpoints of each run that is under way."""
+        """Bytes at most (formula ``disk``): files of all runs, and three checkpoints of each run that is training."""
         # Two checkpoints are kept while a third is written.
         groups = [cost.group for cost in self.costs]
         largest = max((group.checkpoint for group in groups), default=0.0)
@@ -149,7 +149,7 @@ def _estimate_group(study: Study, machine: Machine, group: JobGroup) -> JobCost:
     gpu = machine.gpu
     if group.shape is None:
         hours = group.fixed_seconds / 3600
-        # Nothing here needs a GPU, and a GPU machine's cores are not counted.
+        # No such job needs a GPU, and a GPU machine's cores are not counted.
         return JobCost(group, "measured once", 0.0, hours, 0.0 if gpu else hours, None, 1)
 
     rates = machine.measured.get(rates_key(machine.name, group.shape))
@@ -167,11 +167,11 @@ def _estimate_group(study: Study, machine: Machine, group: JobGroup) -> JobCost:
     if memory:
         fits = memory.fits(gpu.memory)
         runs_per_device = int(gpu.memory // memory.total) if fits else 0
-    # Runs that share a device wait for each other only as far as together they ask for more than all of
-    # its time.
-    shared = study.runs_per_gpu
-    hours *= max(1.0, shared * time.busy / time.total)
-    device_hours = hours * group.ranks / shared
+
+    # Runs that share a device slow each other down only where they need more than all of its time.
+    sharing_runs = study.runs_per_gpu
+    hours *= max(1.0, sharing_runs * time.busy / time.total)
+    device_hours = hours * group.ranks / sharing_runs
     return JobCost(group, rates.origin, flops, hours, device_hours, memory, runs_per_device)
 
 
@@ -186,13 +186,14 @@ def _estimate_rank_memory(
     study: Study, group: JobGroup, shape: ModelShape, gpu: GpuDataSheet | None
 ) -> RankMemory | None:
     """Return the memory of a rank; ``None`` where nothing is learned."""
-    # With ``memory_share`` vLLM takes a share of the device, whatever the cache needs.
     settings = group.settings
     if settings is None:
         return None
+
+    # With ``memory_share`` vLLM takes a share of the device, whatever the cache needs.
     engine_share = study.policies[group.policy].vllm.memory_share
     if settings.colocated and engine_share and gpu:
-        # The engine's share of the device is for its weights as well.
+        # The engine's share of the device includes its weights.
         weights = shape.parameters * settings.size
         settings = replace(settings, cache=engine_share * gpu.memory - weights)
     return estimate_memory(shape, settings, gpu=gpu is not None)
@@ -203,16 +204,18 @@ def run_seconds(group: JobGroup, shape: ModelShape, rates: Rates, gpu: GpuDataSh
     work = group.work
     ranks = group.ranks
     # Ranks share reading and drawing, but each waits for its own longest response.
-    sampling = (work.read * rates.read + work.drawn * rates.draw) / ranks + work.longest * rates.step
+    shared_seconds = work.read * rates.read + work.drawn * rates.draw
+    sampling = shared_seconds / ranks + work.longest * rates.step
 
     # Gradient checkpointing computes the forward pass a second time.
     checkpointing = group.settings is not None and group.settings.checkpointing
     passes = work.passes + checkpointing
-    # Every rank reads the one prompt of a search's step; packs of many prompts are dealt out.
-    shared = work.packed - work.scored if work.one_prompt else 0.0
-    packed = shared + (work.packed - shared) / ranks
+    # Every rank reads the one prompt of a search's step; packs of many prompts are divided among ranks.
+    prompt_tokens = work.packed - work.scored if work.one_prompt else 0.0
+    packed = prompt_tokens + (work.packed - prompt_tokens) / ranks
     scored = work.scored / ranks
-    learning = passes * (packed * rates.learn + scored * rates.head) + work.steps * rates.update
+    pass_seconds = packed * rates.learn + scored * rates.head
+    learning = passes * pass_seconds + work.steps * rates.update
     if work.critic:
         # The critic's values and its update: one forward pass, then both, without a head.
         learning += 4 * packed * rates.learn + work.steps * rates.update
@@ -226,23 +229,21 @@ def run_seconds(group: JobGroup, shape: ModelShape, rates: Rates, gpu: GpuDataSh
 
 
 def exchange_seconds(group: JobGroup, shape: ModelShape, gpu: GpuDataSheet) -> float:
-    """Return the seconds in which weights and gradients are copied (formulas ``sync`` and ``exchange``).
-
-    Once a tick the sampler takes the learner's weights, a copy within the device. Once a step ranks
-    exchange gradients and updated weights; at ZeRO 3 every pass over a pack and every tick gathers all
-    weights as well.
-    """
+    """Return the seconds in which weights and gradients are copied (formulas ``sync`` and ``exchange``)."""
     work = group.work
     model_bytes = 2 * shape.parameters
-    # The copy reads and writes all weights in bfloat16.
+    # Once a tick the sampler takes the learner's weights: a copy within the device reads and writes
+    # all of them in bfloat16.
     sync = 0.0
     if group.sampler == "vllm" and work.steps:
         sync = work.ticks * 2 * model_bytes / gpu.bandwidth
     if group.ranks == 1 or group.settings is None:
         return sync
 
+    # Once a step ranks exchange gradients and updated weights.
     exchanged = 2 * model_bytes * work.steps
     if group.settings.stage == 3:
+        # ZeRO 3 gathers all weights for every pass over a pack, and for every tick.
         micro_batches = work.packed / group.ranks / group.settings.micro_batch_tokens
         packs = max(work.steps, micro_batches)
         exchanged += (packs * work.passes + work.ticks) * model_bytes
@@ -261,7 +262,7 @@ def run_flops(group: JobGroup, shape: ModelShape) -> float:
 
 
 def does_not_fit(estimate: StudyEstimate) -> Iterator[str]:
-    """Yield a sentence for every policy that does not fit on its devices, with what would."""
+    """Yield a sentence for every policy that does not fit on its devices, with a remedy."""
     gpu = estimate.machine.gpu
     if gpu is None:
         return
@@ -308,10 +309,10 @@ def suggest_configs(shape: ModelShape, settings: MemorySettings) -> Iterator[str
 
 
 def _find_fitting(shape: ModelShape, settings: MemorySettings, capacity: float) -> MemorySettings | None:
-    """Return what fits: fewest ranks first, then the lowest stage, then what costs the least time."""
+    """Return settings that fit: fewest ranks first, then the lowest stage, then what costs the least time."""
     candidates = itertools.product((1, 2, 4, 8, 16), (1, 2, 3), (False, True), (1, 2, 4))
     for ranks, stage, checkpointing, divisor in candidates:
-        # What the study already does to save memory is not taken back.
+        # Only settings that save at least as much memory as the study's own.
         if checkpointing < settings.checkpointing or stage < settings.zero_stage:
             continue
         candidate = replace(
@@ -338,11 +339,11 @@ def choose_machine(
     """Return the machine that an estimate is for.
 
     Args:
-        name: a name in ``GPUS``, ``cpu``, or ``None`` for what the study asks for.
-        count: devices; ``None`` for the study's own number, or the cores here.
+        name: a name in ``GPUS``, ``cpu``, or ``None`` for the kind that the study needs.
+        count: devices; ``None`` for the study's own number, or this machine's cores.
         study: the study.
-        measured: rates that were measured here.
-        gpus_here: models of the GPUs of this machine.
+        measured: rates that were measured on this machine.
+        gpus_here: models of this machine's GPUs.
 
     Raises:
         InputError: if there is no such device, or a study that needs GPUs is planned for cores.
@@ -368,7 +369,10 @@ def choose_machine(
 
 def _known_gpu(models: Sequence[str]) -> str:
     """Return the first name in ``GPUS`` all of whose parts are in one of the models' names; an H100 if there is none."""
+    # Drivers write a100-80 as "NVIDIA A100-SXM4-80GB", h100-80 as "NVIDIA H100 80GB HBM3".
     for name in GPUS:
-        if any(all(part in model.lower() for part in name.split("-")) for model in models):
-            return name
+        parts = name.split("-")
+        for model in models:
+            if all(part in model.lower() for part in parts):
+                return name
     return "h100-80"

@@ -1,4 +1,4 @@
-"""Groups of a study's jobs that cost the same: what of the study decides their memory and speed, gathered in one place."""
+"""Groups of a study's jobs that cost the same, with the settings of the study that decide their memory and speed."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -37,16 +37,16 @@ Texts = dict[tuple[str, str], TextLengths]
 """By environment and policy."""
 
 LABORATORY_SECONDS = 75.0
-"""Processor seconds of a hundred seeds on decision trees: 75 to 160 for six rows, measured with the other core busy."""
+"""Processor seconds of a row's seeds on decision trees: 75 to 160 for six rows, measured with the other core busy."""
 
 LABORATORY_SEEDS = 140
-"""Seeds that a row played in that measurement: a hundred, and those of tuning."""
+"""Seeds of a row in that measurement: a hundred of its results, and those of tuning."""
 
 BUILD_SECONDS = 2700.0
-"""Of a tiny base policy that is not shipped: 24 to 68 minutes, measured."""
+"""To train a tiny base policy that is not shipped: 24 to 68 minutes, measured."""
 
 METADATA_BYTES = 3e6
-"""Of a run's tables and search trees, roughly."""
+"""About the size of a run's tables and search trees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +64,24 @@ class JobGroup:
     work: Workload
     """Of one run."""
     settings: MemorySettings | None
-    """What decides a rank's memory while it learns; ``None`` where nothing is learned."""
+    """``None`` where nothing is learned."""
     sampler: str = "torch"
     kept: float = 0.0
     """Bytes that a run leaves on disk."""
     checkpoint: float = 0.0
     """Bytes of one checkpoint."""
     fixed_seconds: float = 0.0
-    """Of processor time that no model takes."""
+    """Processor seconds of a job without a model."""
 
 
 def memory_settings(study: Study, run: Run, text: TextLengths) -> MemorySettings:
-    """Return what of a study decides the memory of a rank of this run."""
+    """Return the settings that decide the memory of a rank of this run."""
     study_at = study.at(run.env)
     policy = study.policies[run.policy]
     training = policy.scaled(study_at.training)
     entry = study_at.methods[run.method]
 
-    # Rows of searches share their prompts, so more of a full pack are responses.
+    # Siblings of a search share a prompt, so a larger part of a full pack are responses.
     rows_of_prompt = training.group_size if searches(entry.method) else 1
     packed_row = text.response + text.prompt / rows_of_prompt
     scored = int(training.micro_batch_tokens * text.response / packed_row)
@@ -114,12 +114,7 @@ def memory_settings(study: Study, run: Run, text: TextLengths) -> MemorySettings
 
 
 def group_jobs(study: Study, given: GivenLengths = NOTHING_GIVEN) -> list[JobGroup]:
-    """Return all jobs of a study that take time, those that cost the same as one group, in the order in which they run.
-
-    Args:
-        study: the study.
-        given: a user's own mean lengths of texts, in the place of the known ones.
-    """
+    """Return all jobs of a study that take time, those that cost the same as one group, in the order in which they run."""
     texts = {
         (env, name): text_lengths(env, study.policies[name], given)
         for env in study.environments
@@ -134,7 +129,7 @@ def group_jobs(study: Study, given: GivenLengths = NOTHING_GIVEN) -> list[JobGro
 
 
 def _merge_equal(groups: Iterable[JobGroup]) -> list[JobGroup]:
-    """Return groups with those that are equal but for their number of runs added up."""
+    """Return the groups, each one once, with the sum of its runs."""
     # Seeds of one method cost the same, so a study of hundreds of runs has a few dozen groups.
     runs_of_group: dict[JobGroup, int] = {}
     for group in groups:
@@ -162,6 +157,7 @@ def _policy_builds(study: Study) -> Iterator[JobGroup]:
 
 
 def _is_shipped(env: str, policy: PolicySettings) -> bool:
+    # An early clone, a weaker start for studies, is shipped under a name of its own.
     ending = "-early" if policy.weakness == "early" else ""
     shipped = Path(__file__).parents[1] / "imitation" / env / "shipped"
     return any(shipped.glob(f"*-{policy.size}{ending}"))
@@ -204,7 +200,7 @@ def _training_group(study: Study, run: Run, text: TextLengths) -> JobGroup:
 
 
 def _evaluations(study: Study, texts: Texts) -> list[JobGroup]:
-    """Return what plays without learning: evaluations, trials' too, prompting agents, curves, probes."""
+    """Return the jobs that play without learning: evaluations, also of trials, prompting agents, curves, probes."""
     groups: list[JobGroup] = []
 
     def add(stage: str, run: Run, episodes: float) -> None:
@@ -213,7 +209,7 @@ def _evaluations(study: Study, texts: Texts) -> list[JobGroup]:
     for run in trial_runs(study):
         add("evaluate", run, count_games(study, run.env, "calibration"))
 
-    # Closed models play elsewhere and take no time of this machine.
+    # Closed models compute elsewhere and take no time of this machine.
     local = local_policies(study)
     for run in (*trained_runs(study), *reference_runs(study), *prompted_runs(study)):
         if run.policy not in local:

@@ -1,4 +1,4 @@
-"""Measure what ``threespo.scaling.rates`` says of a device: sampler and learner on random weights of a study's shapes."""
+"""Measure the rates of a device (``threespo.scaling.rates``): sampler and learner on random weights of a study's shapes."""
 
 import random
 import time
@@ -21,15 +21,16 @@ MIN_SECONDS = 1.0
 def measure_rates(shape: ModelShape, device: str, prompt: int, response: int) -> Rates:
     """Return the rates of one shape on a device (``cpu`` or ``cuda``).
 
-    Two sizes of each part tell what a token takes from what a step takes. On a CPU processor time
-    counts, of one thread; on a GPU the time between synchronisations.
+    Each part is measured at two sizes, from which the seconds of a token and of a step follow. On a CPU it is the
+    processor time of one thread, on a GPU the time between synchronisations.
 
     Args:
         shape: of the model; float32 on a CPU, bfloat16 on a GPU.
-        device: where.
+        device: ``cpu`` or ``cuda``.
         prompt: tokens of a prompt.
         response: tokens of a response.
     """
+    # Rates are those of one core: studies run one process a core.
     torch.set_num_threads(1)
     stopwatch = _Stopwatch(shape, device, prompt, response)
 
@@ -37,10 +38,14 @@ def measure_rates(shape: ModelShape, device: str, prompt: int, response: int) ->
     read = stopwatch.time_sampling(32, 1, 1) / (32 * prompt)
     two_rows = stopwatch.time_sampling(2, 1, 1 + response)
     many_rows = stopwatch.time_sampling(16, 8, 1 + response)
+    # Both take equally many steps, so without reading their difference is the drawing of more rows.
+    # Noise can make a small part negative.
     more_prompts = 16 - 2
     more_rows = 16 * 8 - 2
-    draw = max(0.0, (many_rows - two_rows - more_prompts * prompt * read) / (more_rows * response))
-    step = max(0.0, (two_rows - 2 * prompt * read) / response - 2 * draw)
+    drawing_seconds = many_rows - two_rows - more_prompts * prompt * read
+    draw = max(0.0, drawing_seconds / (more_rows * response))
+    seconds_of_two = (two_rows - 2 * prompt * read) / response
+    step = max(0.0, seconds_of_two - 2 * draw)
 
     small_update = stopwatch.time_update(1, 2)
     large_update = stopwatch.time_update(24, 8)

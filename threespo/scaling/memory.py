@@ -1,8 +1,7 @@
 """Memory of one rank of a run, part by part, each by a named formula (docs/scaling.md).
 
-Weights, gradients and optimizer state were compared with DeepSpeed's own tensors at all ZeRO stages,
-kept activations with what autograd keeps (tests/unit/test_scaling_memory.py). What only a GPU has
-(context, a server's cache) is computed.
+Tests compare weights, gradients and optimizer state with DeepSpeed's own tensors at all ZeRO stages, and activations with
+autograd's (tests/unit/test_scaling_memory.py). What only a GPU has (context, a server's cache) is computed, not compared.
 """
 
 from dataclasses import dataclass
@@ -11,23 +10,23 @@ from typing import NamedTuple
 from threespo.scaling.shapes import ModelShape
 
 BUCKET = 500_000_000
-"""Numbers in a buffer of gradients on their way to other ranks (DeepSpeed's ``reduce_bucket_size``)."""
+"""Numbers in a buffer of gradients that are sent to other ranks (DeepSpeed's ``reduce_bucket_size``)."""
 
 CONTEXT_BYTES = 1.5e9
-"""CUDA context, libraries' workspaces, and what the allocator cannot hand out, in bytes: assumed, not measured."""
+"""Bytes of the CUDA context, libraries' workspaces, and memory lost to fragmentation: assumed, not measured."""
 
 FREE_SHARE = 0.02
-"""Of a device's memory: what an estimate leaves unused."""
+"""Share of a device's memory that an estimate leaves free."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """What of a study decides a rank's memory."""
+    """Settings of a run that decide a rank's memory."""
 
     ranks: int
     zero_stage: int
     wide: bool
-    """float32 weights; else bfloat16 with float32 master weights and sums of gradients."""
+    """float32 weights; otherwise bfloat16, with float32 master weights and sums of gradients."""
     micro_batch_tokens: int
     scored: int
     """Response tokens among them, whose logits are computed."""
@@ -39,13 +38,13 @@ class MemorySettings:
     entropy: bool
     """Entropy has a gradient, which keeps a second tensor of the logits' size."""
     colocated: bool
-    """The sampler has a copy of the weights and a cache of its own (vLLM); else it reads the learner's weights."""
+    """The sampler has its own copy of the weights and its own cache (vLLM); otherwise it reads the learner's weights."""
     cache: float
     """Bytes of keys and values while sampling."""
 
     @property
     def stage(self) -> int:
-        """The stage that runs: in bfloat16 at least 1, since stage 0 would accumulate gradients in bfloat16."""
+        """The ZeRO stage that runs: in bfloat16 at least 1, since stage 0 would accumulate gradients in bfloat16."""
         return self.zero_stage if self.wide else max(1, self.zero_stage)
 
     @property
@@ -88,7 +87,7 @@ class RankMemory:
         return learner + self.reference + self.critic + self.sampler + self.context
 
     def fits(self, capacity: float) -> bool:
-        """Return whether a device of ``capacity`` bytes holds this."""
+        """Return whether a device of ``capacity`` bytes is large enough."""
         return self.total <= capacity * (1 - FREE_SHARE)
 
 
@@ -98,7 +97,7 @@ def estimate_memory(shape: ModelShape, settings: MemorySettings, *, gpu: bool = 
     Args:
         shape: of the model.
         settings: of the run.
-        gpu: whether there is a CUDA context; buffers that a CPU never touches take none of its memory.
+        gpu: False leaves out the CUDA context, and DeepSpeed's buffers, which a CPU never touches.
     """
     state = state_bytes(shape.parameters, settings)
     model_copy = shape.parameters * settings.size
@@ -116,8 +115,7 @@ def estimate_memory(shape: ModelShape, settings: MemorySettings, *, gpu: bool = 
         gradients=state.gradients,
         optimizer=0.0 if settings.offload else state.optimizer,
         reference=model_copy if settings.reference else 0.0,
-        # The critic has a body of its own and no head; its activations come after the policy's and take
-        # their place.
+        # A critic has its own weights. The policy's activations are freed before it needs its own.
         critic=sum(state) if settings.critic else 0.0,
         sampler=sampler_weights + settings.cache,
         activations=activation_bytes(shape, settings) + transient_bytes(shape, settings),
@@ -130,9 +128,7 @@ def estimate_memory(shape: ModelShape, settings: MemorySettings, *, gpu: bool = 
 def state_bytes(parameters: int, settings: MemorySettings) -> StateBytes:
     """Return the bytes of weights, of gradients and of the optimizer at the moment of a step (formula ``state_bytes``).
 
-    Stage 1 partitions the optimizer among the ranks, stage 2 the gradients as well, stage 3 the weights
-    as well. Above stage 0 the optimizer has float32 master weights, whatever the weights are; in
-    bfloat16 gradients are accumulated in float32.
+    Stage 1 partitions the optimizer among the ranks, stage 2 the gradients as well, stage 3 the weights as well.
     """
     stage = settings.stage
     share = parameters / settings.ranks
@@ -140,28 +136,23 @@ def state_bytes(parameters: int, settings: MemorySettings) -> StateBytes:
     if settings.wide:
         gradients = settings.size * (parameters if stage <= 1 else share)
     elif stage == 1:
-        # Stage 1 keeps its own bfloat16 gradients besides the float32 sums of all of them.
+        # Stage 1 keeps its own bfloat16 gradients besides the float32 sums in which all are accumulated.
         gradients = (2 + 4) * parameters
     else:
         gradients = 4 * share
-    # Two moments, and from stage 1 master weights.
+    # Two moments, and from stage 1 on float32 master weights, even where weights are float32.
     optimizer = 8 * parameters if stage == 0 else 12 * share
     return StateBytes(weights, gradients, optimizer)
 
 
 def activation_bytes(shape: ModelShape, settings: MemorySettings) -> float:
-    """Return the bytes that autograd keeps of a micro-batch's forward pass (formula ``activation_bytes``).
-
-    A layer keeps about twelve tensors of the hidden size and four of the feed-forward size for each
-    token (in bfloat16 norms compute in float32, four bytes more); with gradient checkpointing its input
-    alone.
-    """
+    """Return the bytes that autograd keeps of a micro-batch's forward pass (formula ``activation_bytes``)."""
     size = settings.size
     tokens = settings.micro_batch_tokens
     layer = _layer_bytes_per_token(shape, size)
     kept_per_token = shape.layers * layer
     if settings.checkpointing:
-        # One layer at a time is computed again, with all that it keeps.
+        # A layer keeps its input alone; the backward pass recomputes one layer at a time.
         kept_per_token = shape.layers * (size * shape.hidden) + layer
 
     # After the layers: the last norm, and the head's input and logits of the tokens that are scored.
@@ -173,17 +164,19 @@ def activation_bytes(shape: ModelShape, settings: MemorySettings) -> float:
 
 
 def transient_bytes(shape: ModelShape, settings: MemorySettings) -> float:
-    """Return the bytes of tensors that live only within an operation (formula ``transient_bytes``).
-
-    They are the logits' gradient and the softmax that it is computed from, in float32.
-    """
+    """Return the bytes of tensors that live only within an operation (formula ``transient_bytes``)."""
+    # The logits' gradient and the softmax that it is computed from, in float32.
     return 2 * 4 * settings.scored * shape.vocabulary
 
 
 def _layer_bytes_per_token(shape: ModelShape, size: int) -> float:
     """Return the bytes that one layer keeps of one token, with numbers of ``size`` bytes."""
+    # In bfloat16 norms compute in float32, four bytes more.
     norms = 0 if size == 4 else 4
     # With grouped queries, keys and values are repeated for the masked attention.
     hidden_tensors = 12 if shape.kv_heads < shape.heads else 11
     hidden = (hidden_tensors * size + norms) * shape.hidden
-    return hidden + 4 * size * shape.mlp + 4 * (shape.heads + 2)
+    feed_forward = 4 * size * shape.mlp
+    # float32 statistics: of each head's softmax, and of two norms.
+    statistics = 4 * (shape.heads + 2)
+    return hidden + feed_forward + statistics

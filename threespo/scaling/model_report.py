@@ -1,4 +1,4 @@
-"""``threespo doctor --model``: in ten lines, what a policy of a model would see and what would be read of its answer."""
+"""``threespo doctor --model``: in ten lines, the prompt of a model's policy, and how its answer would be parsed."""
 
 import re
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ from threespo.settings import HUB_REPOSITORY_PATTERN
 from threespo.study.explain import explain_error, field_name
 
 MAX_WALKS = 24
-"""Tasks of each panel that are played at random for their longest prompt."""
+"""Tasks of each panel that are played at random to find long prompts."""
 
 COUNTED_PROMPTS = 8
-"""Prompts of the most characters, whose tokens are counted."""
+"""Prompts with the most characters, whose tokens are counted."""
 
 EXCERPT_LENGTH = 160
-"""Characters of a long text that are shown of its beginning, and of its end."""
+"""Characters of a long text's beginning and end that are printed."""
 
 
 def report_model(source: str, settings: dict[str, Any]) -> list[str]:
@@ -94,7 +94,7 @@ def _describe_template(words: Policy, settings: TemplateSettings) -> Iterator[st
     if template is None:
         yield "template  none: the prompt alone is read, and the model's text goes on from it"
         return
-    # A template that reads the clock renders otherwise on another day.
+    # A template that reads the clock renders another text on another day.
     other_day = {**template.values, "strftime_now": lambda _: "another day"}
     reads_clock = replace(template, values=other_day).render("") != template.render("")
     date = "no clock is read"
@@ -146,14 +146,13 @@ def _play_at_random(episode: Episode, name: str) -> Iterator[str]:
     while not episode.done:
         yield episode.prompt
         action = rng.choice(episode.setup.env.admissible(episode.state))
-        # The longest text that a shop is likely searched for is the instruction; brackets would end the
-        # action.
+        # Searches are hardly longer than the instruction. Brackets would end the action.
         query = re.sub(r"[\[\]\n]", " ", episode.task.goal)
         episode = take_action(episode, action.replace(FREE_TEXT, query))
 
 
 def _describe_answer(words: Policy, episode: Episode) -> str:
-    """Return whether a perfect answer is read as one, after it has gone through the tokenizer."""
+    """Return whether a perfect answer is parsed as valid after encoding and decoding by the tokenizer."""
     action = episode.setup.env.admissible(episode.state)[0]
     think_start, think_end, action_start, action_end = TAGS
     # Where the template has opened the thought, the answer begins within it.

@@ -1,4 +1,4 @@
-"""How fast a device is: six times for a model of one shape, from a data sheet or measured (``threespo plan --measure``)."""
+"""Rates of a device: six times for a model of one shape, from a data sheet or measured (``threespo plan --measure``)."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ from threespo.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class GpuDataSheet:
-    """A device by its maker's data sheet."""
+    """Numbers of a device's data sheet."""
 
     memory: float
     """Bytes."""
@@ -49,19 +49,20 @@ BANDWIDTH_EFFICIENCY = 0.9
 """Likewise of the memory's bandwidth: 3.0 of 3.35 TB/s."""
 
 UPDATE_UTILISATION = 0.4
-"""Share of the reached matrix rate that an update takes: assumed, what this project asks of it on a GPU."""
+"""Share of the reached matrix rate that an update reaches: assumed, the project's own requirement on a GPU."""
 
 PROMPT_UTILISATION = 0.5
 """Likewise of reading prompts: assumed."""
 
 STEP_SECONDS = {"vllm": 2e-3, "torch": 25e-3}
-"""Time of one step of a sampler on a GPU besides the device's own work: assumed (CUDA graphs; a Python step)."""
+"""Seconds of a sampler's step on a GPU besides the device's own work: assumed (CUDA graphs; a Python step)."""
 
 UPDATE_SECONDS = 10e-3
 """Likewise of an optimizer step: assumed."""
 
 ADAM_BYTES = 30
-"""Bytes that AdamW moves for a parameter: gradient, master weight and moments read, three of them and bfloat16 written."""
+"""Bytes that AdamW moves for a parameter: gradient, master weight and two moments are read (4 x 4), the last three and the
+bfloat16 weight written (3 x 4 + 2)."""
 
 CORE_FLOPS = 2.5e10
 """Operations per second of one CPU core in float32, for shapes that were never measured: assumed."""
@@ -71,7 +72,7 @@ class Rates(Settings):
     """Seconds of the parts of a run on one device (on a CPU: processor seconds of one core)."""
 
     origin: str
-    """Where the numbers are from."""
+    """Source of the numbers."""
     read: float = Field(ge=0)
     """Of a prompt token that the sampler reads."""
     step: float = Field(ge=0)
@@ -81,7 +82,7 @@ class Rates(Settings):
     update: float = Field(ge=0)
     """Of an optimizer step, besides its tokens."""
     learn: float = Field(ge=0)
-    """Of a token of a pack in one forward pass; a backward pass takes twice as long."""
+    """Of a pack's token in one forward pass; a backward pass takes twice as long."""
     head: float = Field(ge=0)
     """Of a response token's logits in one forward pass."""
 
@@ -96,8 +97,8 @@ CORES: Mapping[tuple[int, bool], Rates] = {
     (128, True): _core(23.4e-6, 1.76e-3, 76.9e-6, 16.7e-3, 38.0e-6, 16.5e-6),
     (256, False): _core(60.0e-6, 2.79e-3, 109.1e-6, 33.2e-3, 80.9e-6, 5.3e-6),
 }
-"""Of the tiny policies, by hidden size and whether the vocabulary has more than a thousand tokens (``threespo plan
---measure`` on a machine that other work shared)."""
+"""Rates of the tiny policies, by hidden size and whether the vocabulary has more than a thousand tokens (``threespo plan
+--measure`` on a machine with other work)."""
 
 
 def data_sheet_rates(shape: ModelShape, gpu: GpuDataSheet, sampler: str, context: float) -> Rates:
@@ -109,16 +110,19 @@ def data_sheet_rates(shape: ModelShape, gpu: GpuDataSheet, sampler: str, context
         sampler: ``vllm`` or ``torch``.
         context: tokens that a drawn token attends to.
     """
+    # Operations over the rate that is reached, or bytes over the bandwidth, whichever bounds the part.
     matrix = gpu.matrix * MATRIX_EFFICIENCY
     bandwidth = gpu.bandwidth * BANDWIDTH_EFFICIENCY
-    # Operations over the rate that is reached, or bytes over the bandwidth, whichever bounds the part.
     forward = shape.forward_flops(1, 0, context)
+
+    # Every step reads all weights once, in bfloat16, and every row its own keys and values.
+    weight_seconds = 2 * (shape.body + shape.head) / bandwidth
+    cache_seconds = shape.cache_bytes() * context / bandwidth
     return Rates(
         origin="data sheet and assumed shares",
         read=forward / (PROMPT_UTILISATION * matrix),
-        # Every step reads all weights once, and every row its own keys and values.
-        step=2 * (shape.body + shape.head) / bandwidth + STEP_SECONDS[sampler],
-        draw=shape.forward_flops(1, 1, context) / matrix + shape.cache_bytes() * context / bandwidth,
+        step=weight_seconds + STEP_SECONDS[sampler],
+        draw=shape.forward_flops(1, 1, context) / matrix + cache_seconds,
         update=ADAM_BYTES * shape.parameters / bandwidth + UPDATE_SECONDS,
         learn=forward / (UPDATE_UTILISATION * matrix),
         head=shape.forward_flops(0, 1, 0) / (UPDATE_UTILISATION * matrix),
@@ -126,7 +130,7 @@ def data_sheet_rates(shape: ModelShape, gpu: GpuDataSheet, sampler: str, context
 
 
 def processor_rates(shape: ModelShape, context: float) -> Rates:
-    """Return the rates of one CPU core: a tiny policy's as they were measured once, others by its assumed operations."""
+    """Return the rates of one CPU core: measured once for tiny policies, by assumed operations a second for others."""
     has_large_vocabulary = shape.vocabulary > 1000
     known = CORES.get((shape.hidden, has_large_vocabulary)) or CORES.get((shape.hidden, False))
     # All tiny policies have three layers.
@@ -146,7 +150,7 @@ def processor_rates(shape: ModelShape, context: float) -> Rates:
 
 
 def rates_file() -> Path:
-    """Return the file that keeps the rates measured on this machine, for all studies of this user."""
+    """Return the file of the rates measured on this machine, for all studies of this user."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     # Homes are shared between the machines of a cluster, rates are not.
     host = re.sub("[^A-Za-z0-9]+", "-", platform.node()) or "here"
@@ -163,12 +167,12 @@ def read_rates(file: Path | None = None) -> dict[str, Rates]:
     """Return the measured rates by :func:`rates_key`; none where nothing was measured.
 
     Raises:
-        InputError: if the file is there and is not what :func:`save_rates` writes.
+        InputError: if the file exists and is not one of :func:`save_rates`.
     """
     file = file or rates_file()
     if not file.is_file():
         return {}
-    # Written by an earlier version, perhaps, or edited.
+    # An earlier version may have written the file, or a user edited it.
     remedy = "Remove it, and measure again with threespo plan STUDY --measure."
     values: Any = read_json(file, remedy)
     try:
@@ -181,6 +185,7 @@ def read_rates(file: Path | None = None) -> dict[str, Rates]:
 
 def save_rates(rates: Mapping[str, Rates], file: Path | None = None) -> Path:
     """Add measured rates to the file, replacing earlier ones of the same name; return the file."""
+    # Rates of other shapes stay: each study measures only its own.
     file = file or rates_file()
     all_rates = {**read_rates(file), **rates}
     write_json(file, {name: value.model_dump() for name, value in all_rates.items()})

@@ -1,4 +1,4 @@
-"""What a cluster must give each job: memory of the host, time, machines. From the estimate, with a margin."""
+"""Resources to request from a cluster for each job: host memory, time, machines. From the estimate, with a margin."""
 
 import math
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from threespo.scaling.rates import GPUS
 from threespo.study.config import Study
 
 TIME_MARGIN = 3.0
-"""Times as long as estimated for the slowest GPU with 80 GB: rates are assumed. A job that is stopped resumes."""
+"""Factor on the time estimated for the slowest GPU with 80 GB, since rates are assumed. A job that is stopped resumes."""
 
 MIN_MINUTES = 120
-"""Of any job: queues, file systems and first downloads take their time."""
+"""Of any job: slow file systems and first downloads are not in the estimate."""
 
 MAX_MINUTES = 60 * 24 * 30
 
 MIN_MEGABYTES = 8_000
-"""Of any job: 2.2 GB at the peak of a run with a tiny policy, and its tables."""
+"""Of any job: 2.2 GB was measured at the peak of a run with a tiny policy; its tables come on top."""
 
 PROCESS_BYTES = 8e9
-"""Of a rank's process besides weights: libraries, CUDA's host side, tasks, the state table of a long run."""
+"""Of a rank's process besides weights: libraries, CUDA on the host, tasks, the state table of a long run."""
 
 STAGE_OF_GROUP = {"trial": "train", "agent": "evaluate"}
-"""Stages of the workflow, where groups of jobs are told apart more finely."""
+"""Stage of the workflow for stages that only the estimate distinguishes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Of one job."""
+    """Resources of one job."""
 
     mem_mb: int
     runtime: int
@@ -42,7 +42,7 @@ class JobResources:
     """Resources of all jobs of a study."""
 
     def __init__(self, study: Study) -> None:
-        """Estimate the study once."""
+        """Estimate the study, once for all jobs."""
         self._study = study
         self._largest: dict[tuple[str, str], Resources] = {}
 
@@ -65,7 +65,7 @@ class JobResources:
             self._largest[key] = Resources(memory, runtime, self._count_nodes(group.ranks))
 
     def of(self, job: JobId) -> Resources:
-        """Return what a job needs; for what no model computes, the least."""
+        """Return the resources of a job; the least ones for a job without a model."""
         parts = job.name.split("/")
         # Groups are named ENV/POLICY/METHOD or ENV/POLICY.
         for length in (3, 2):

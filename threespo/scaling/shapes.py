@@ -12,7 +12,7 @@ from threespo.imitation.settings import SIZES
 from threespo.study.config import PolicySettings
 
 TINY_VOCABULARY = {"alfworld": 690, "webshop": 2494}
-"""Tokens that a tiny policy's tokenizer has about, by environment; its head is part of the work."""
+"""About the number of tokens in a tiny policy's tokenizer, by environment; its head is part of the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,9 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """All parameters: matrices, embedding, head if it is another, norms and biases."""
-        biases = self.layers * (self.heads + 2 * self.kv_heads) * self.head_dim if self.biased else 0
+        biases = 0
+        if self.biased:
+            biases = self.layers * (self.heads + 2 * self.kv_heads) * self.head_dim
         # Two norms in every layer and one at the end.
         norms = (2 * self.layers + 1) * self.hidden
         embeddings = self.head if self.tied else 2 * self.head
@@ -80,14 +82,14 @@ KNOWN_SHAPES = {
     "Qwen/Qwen2.5-7B-Instruct": ModelShape(28, 3584, 28, 4, 18_944, 152_064, 128, False),
     "Qwen/Qwen2.5-14B-Instruct": ModelShape(48, 5120, 40, 8, 13_824, 152_064, 128, False),
 }
-"""Models that need not be here to be estimated: as their configurations say (checked by sums)."""
+"""Models that can be estimated before they are fetched, by their configurations (checked by their numbers of parameters)."""
 
 
 def shape_of(policy: PolicySettings, env: str) -> ModelShape:
-    """Return the shape of a policy that is trained in an environment, whose words a tiny policy's vocabulary has.
+    """Return the shape of a policy; a tiny one's vocabulary has the words of its environment.
 
     Raises:
-        InputError: if nothing here says what a pretrained model looks like.
+        InputError: if the shape of a pretrained model is not known here.
     """
     if policy.kind == "tiny":
         size = SIZES[policy.size]
@@ -120,15 +122,17 @@ def find_model_config(source: str) -> Path | None:
     """Return the configuration of a model in a folder or in the hub's cache; ``None`` if it is in neither."""
     # Where huggingface_hub caches, without importing it.
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{source.replace('/', '--')}"
-    candidates = [Path(source) / "config.json", *sorted(cache.glob("snapshots/*/config.json"))]
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    cached_model = hub / f"models--{source.replace('/', '--')}"
+    snapshots = sorted(cached_model.glob("snapshots/*/config.json"))
+    candidates = [Path(source) / "config.json", *snapshots]
     return next((file for file in candidates if file.is_file()), None)
 
 
 def _read_config(file: Path) -> ModelShape:
     whole: Any = read_json(file, "Restore the model's folder.")
     try:
-        # Of models with images, the part that is about text; ties may be said outside of it.
+        # Models with images have a section for text; ``tie_word_embeddings`` may be outside of it.
         config = {**whole, **(whole.get("text_config") or {})}
         heads = int(config["num_attention_heads"])
         return ModelShape(

@@ -1,4 +1,4 @@
-"""How much a run has to do: generations, tokens, optimizer steps, calls of the sampler (docs/scaling.md)."""
+"""The work of a run: generations, tokens, optimizer steps, calls of the sampler (docs/scaling.md)."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ ACTIVE_SHARE = 0.4
 
 
 class GivenLengths(NamedTuple):
-    """A user's own mean lengths of texts, in tokens; ``None``: as known."""
+    """A user's own mean lengths of texts, in tokens; ``None`` leaves the known one."""
 
     prompt: float | None = None
     response: float | None = None
@@ -34,7 +34,7 @@ NOTHING_GIVEN = GivenLengths()
 
 @dataclass(frozen=True, slots=True)
 class TextLengths:
-    """What episodes in an environment look like to a policy: means over training."""
+    """Lengths of a policy's prompts, responses and episodes in an environment: means over training."""
 
     prompt: float
     """Tokens of a prompt."""
@@ -57,9 +57,8 @@ TEXTS: Mapping[tuple[str, str], TextLengths] = {
     ("alfworld", "pretrained"): TextLengths(520, 120, 1.0, 1.0, REAL_ORIGIN),
     ("webshop", "pretrained"): TextLengths(560, 120, 1.0, 1.0, REAL_ORIGIN),
 }
-"""By environment and kind of policy. Real prompts: words and marks of random play (406 and 445 on
-average) x 1.2, and 30 tokens of the chat template. An agent's own play shows other pages: these are no
-measurements with the model's tokenizer."""
+"""By environment and kind of policy. Real prompts: words and marks of random play (406 and 445 on average) x 1.2, and 30
+tokens of the chat template. They were not measured with the model's tokenizer, and a trained agent sees other pages."""
 
 UNKNOWN_TEXT = TextLengths(600, 120, 1.0, 1.0, "assumed")
 
@@ -69,7 +68,7 @@ RELEASED_GAMES = {"valid_seen": 140, "valid_unseen": 134, "test": 500, "calibrat
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a job does. All numbers are totals."""
+    """The work of a job. All numbers are totals, but ``passes`` and ``context``."""
 
     generations: float = 0.0
     ticks: float = 0.0
@@ -102,7 +101,7 @@ class Workload:
 
 
 def text_lengths(env: str, policy: PolicySettings, given: GivenLengths = NOTHING_GIVEN) -> TextLengths:
-    """Return the mean lengths of texts; what is ``given`` replaces what is known."""
+    """Return the mean lengths of texts, of which ``given`` replaces the known ones."""
     known = TEXTS.get((env, policy.kind), UNKNOWN_TEXT)
     prompt = given.prompt or known.prompt
     response = given.response or known.response
@@ -131,7 +130,7 @@ def training_work(study: Study, run: Run, text: TextLengths) -> Workload:
 
 
 def playing_work(episodes: float, max_steps: int, text: TextLengths, limit: int) -> Workload:
-    """Return the work of playing whole episodes in parallel, of which nothing is learned."""
+    """Return the work of playing whole episodes in parallel, without learning."""
     rows = episodes * text.episode
     return _sampling_work(rows * max_steps, 1.0, max_steps, rows, text, limit)
 
@@ -144,7 +143,7 @@ def _episode_work(
     text: TextLengths,
     limit: int,
 ) -> Workload:
-    """Groups of whole episodes: an epoch is one update on all of their steps."""
+    """Return the work of a method that plays whole episodes: an epoch is one update on all of their steps."""
     training = study_at.training
     max_steps = study_at.settings.max_steps
     episodes = training.tasks_per_epoch * training.group_size
@@ -160,7 +159,7 @@ def _episode_work(
     sampling = _sampling_work(generations, text.distinct, ticks, rows_of_tick, text, limit)
 
     minibatch = entry.minibatch or training.minibatch
-    # An epoch of several batches computes log pi_old beforehand.
+    # The policy changes between the batches of an epoch, so log pi_old is computed before the first one.
     has_several_batches = episodes * max_steps > minibatch
     return replace(
         sampling,
@@ -180,7 +179,7 @@ def _search_work(
     text: TextLengths,
     limit: int,
 ) -> Workload:
-    """Searches of states: a tick expands a state of each task, with an optimizer step for each that is learned from."""
+    """Return the work of a search: a tick expands a state of each task, with an optimizer step for each learned group."""
     training = study_at.training
     max_steps = study_at.settings.max_steps
     max_width = options["g_max"] or training.group_size
@@ -197,7 +196,7 @@ def _search_work(
     if training.epochs and not generations:
         tasks = float(training.epochs * training.tasks_per_epoch)
         generations = tasks * generations_per_task
-        # Single samples teach nothing.
+        # Single samples have no siblings to be compared with, so nothing is learned from them.
         learned_share = LEARNED_SHARE * wide_expansions * width / generations_per_task
     else:
         tasks = generations / generations_per_task
@@ -235,9 +234,9 @@ def _sampling_work(
 ) -> Workload:
     """Return the sampling of ``generations`` responses in ``ticks`` calls of ``rows`` rows each (formula ``longest``).
 
-    ``distinct`` prompts are read for a response. The longest of n responses grows with the logarithm of
-    n, up to the limit.
+    ``distinct`` prompts are read for each response.
     """
+    # The longest of n responses grows with log n, up to the limit; a call takes as many steps.
     longest = min(limit, text.response * (1 + math.log(max(1.0, rows)) / 2))
     return Workload(
         generations=generations,

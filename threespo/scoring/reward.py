@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class RewardTerms(NamedTuple):
-    """The terms of eq. 2, each with its weight; tables, trees and pages take their names from here."""
+    """The terms of eq. 2, each with its weight; columns of tables have their names."""
 
     novelty: float
     difference: float
@@ -23,34 +23,36 @@ class RewardTerms(NamedTuple):
 
 
 TERM_LABELS = {"difference": "difference of scores"}
-"""What readers see of a term whose name does not say it."""
+"""Names for readers, of terms whose own name is not clear enough."""
 
 
 def novelty_weight(n_total: float, omega_k: float, fixed: float | None = None) -> float:
-    """omega(N) = 0.5 exp(-omega_k N), the weight of novelty in eq. 2.
+    """Return omega(N) = 0.5 exp(-omega_k N), the weight of novelty in eq. 2.
 
     Args:
-        n_total: N_total of the state that is left, s_t.
+        n_total: N_total of s_t, the state in which the action is taken.
         omega_k: gamma of sec. 3.3, 0.1 in tab:hyperparams.
-        fixed: takes the place of the formula (ablation w/o adaptive omega).
+        fixed: replaces the formula (ablation w/o adaptive omega).
     """
     if fixed is not None:
         return fixed
+    # 0.5 for an unvisited state, where the difference of scores then has no weight.
     return 0.5 * math.exp(-omega_k * n_total)
 
 
 def step_reward(
     *, omega: float, novel: bool, score: float, next_score: float, success: float
 ) -> RewardTerms:
-    """R_3SPO(s_t, s_t+1) of eq. 2.
+    """Return the terms of R_3SPO(s_t, s_t+1), eq. 2.
 
     Args:
         omega: weight of novelty, in [0, 0.5]; the difference of scores has 0.5 - omega.
-        novel: R_novel, whether s_t+1 is new.
+        novel: R_novel, whether s_t+1 is not on the path.
         score: S(s_t).
         next_score: S(s_t+1).
         success: R_success, in [0, 1].
     """
+    # The weights of novelty and difference sum to 0.5, and success has the other half whatever omega is.
     return RewardTerms(
         novelty=omega * novel,
         difference=(0.5 - omega) * (score - next_score),
@@ -65,8 +67,7 @@ def group_advantages(
 
     Args:
         rewards: reward of each sibling, (siblings,).
-        std_floor: a smaller spread is not learned from: differences of S far below one sample are noise, which the
-            division would blow up to unit size.
+        std_floor: least standard deviation that is learned from.
         eps: added to the standard deviation.
         normalise: divide by the standard deviation.
 
@@ -74,12 +75,16 @@ def group_advantages(
         An advantage for each sibling; ``None`` where there is nothing to learn: a single sibling, equal rewards, or a
         spread below ``std_floor``.
     """
+    # The paper divides by 0 here. Compared directly, since a rounded mean would leave a tiny spread.
     count = len(rewards)
     if count < 2 or max(rewards) == min(rewards):
         return None
 
     mean = math.fsum(rewards) / count
-    std = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / (count - 1))
+    squares = math.fsum((reward - mean) ** 2 for reward in rewards)
+    # ddof 1 and eps as in the released code; the paper only says std.
+    std = math.sqrt(squares / (count - 1))
+    # Differences of S of 1e-5, usual at alpha = 50, are noise; division would make them unit size.
     if std < std_floor:
         return None
 

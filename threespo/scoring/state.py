@@ -11,39 +11,36 @@ class ScoreSettings:
     alpha: float = 50.0
     """Annealing: lambda(t) = alpha ln t."""
     xi: float = 10.0
-    """The gate can close from this many failures on."""
+    """Number of failures from which the gate can close."""
     zeta: float = 0.1
-    """It stays open above this success rate."""
+    """Success rate above which the gate stays open."""
     eps: float = 1e-6
-    """Keeps the success rate defined for an unvisited state."""
+    """Keeps the success rate of an unvisited state defined."""
     g_max: int = 8
     """G_max, the most samples of one state."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateScore:
-    """What eq. 1 and eq. 3 say of one state at one depth."""
+    """Eq. 1 and eq. 3 for one state at one depth."""
 
     success_rate: float
     """N_success / (N_total + eps)."""
     score: float
     """S(s_t) in [0, 1]; 0 behind a closed gate."""
     gated: bool
-    """The indicator of eq. 1 is 0."""
+    """True where the indicator of eq. 1 is 0."""
     rollouts: int
-    """n(s_t), actions to be sampled in the state."""
+    """n(s_t), the number of actions to sample in the state."""
 
 
 def state_score(
     n_total: float, n_success: float, clock: int, settings: ScoreSettings, gate: bool = True
 ) -> StateScore:
-    """Return eq. 1 and eq. 3 for one state, as printed.
+    """Return S(s_t) by eq. 1 and n(s_t) by eq. 3, as printed.
 
     The statistics of all methods and the claims on the paper's formulas use it too: a variant of 3SPO belongs in
     ``StateScorer.score``.
-
-    The number of samples uses the success rate without eps, which could lift G_max * S above an integer. It is at least 1
-    wherever the gate is open: there S > 0, so its exact ceiling is 1, however small S is in floating point.
 
     Args:
         n_total: N_total, completed paths through the state.
@@ -52,15 +49,23 @@ def state_score(
         settings: the constants.
         gate: False leaves out the indicator of eq. 1.
     """
-    rate = n_success / (n_total + settings.eps)
-    gated = gate and n_total - n_success >= settings.xi and not rate > settings.zeta
-    if gated:
-        return StateScore(rate, 0.0, True, 0)
+    success_rate = n_success / (n_total + settings.eps)
 
+    # The negation of eq. 1's indicator, 1{N_fail < xi or success rate > zeta}.
+    failures = n_total - n_success
+    gated = gate and failures >= settings.xi and not success_rate > settings.zeta
+    if gated:
+        return StateScore(success_rate, 0.0, True, 0)
+
+    # lambda(t) = alpha log t is 0 at t = 1: as printed, the first state of a path has S = 1.
     annealing = settings.alpha * math.log(clock)
-    limit = n_success / n_total if n_total else 0.0
-    exact = math.exp(-annealing * limit)
+    score = math.exp(-annealing * success_rate)
+
+    # n(s_t) is that of the limit eps -> 0, so that eps cannot lift G_max S above an integer.
+    limit_rate = n_success / n_total if n_total else 0.0
+    limit_score = math.exp(-annealing * limit_rate)
 
     # 1e-9 keeps a product that is an integer, but for its rounding, from being lifted to the next one.
-    rollouts = max(1, math.ceil(settings.g_max * exact - 1e-9))
-    return StateScore(rate, math.exp(-annealing * rate), False, rollouts)
+    # With an open gate S > 0, so the exact ceiling is at least 1, even where S underflows.
+    rollouts = max(1, math.ceil(settings.g_max * limit_score - 1e-9))
+    return StateScore(success_rate, score, False, rollouts)

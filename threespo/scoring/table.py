@@ -7,12 +7,15 @@ from typing import Any
 
 @dataclass(slots=True)
 class StateTable:
-    """Counts per state key. A path counts once for every distinct state on it, its terminal observation included (the
-    pipeline figure's rows); statistics persist over the whole run."""
+    """Counts per state key, over the whole run.
+
+    A path counts once for every distinct state on it, its terminal observation included (the pipeline figure's rows).
+    """
 
     counts: dict[str, tuple[float, float]] = field(default_factory=dict)
     """state key -> (N_total, N_success)."""
     pending: list[tuple[tuple[str, ...], bool]] = field(default_factory=list)
+    """(state keys, success) of the completed paths that do not count yet."""
     paths: int = 0
     """Completed paths that were counted, over the whole run: the clock of the released code."""
 
@@ -21,28 +24,23 @@ class StateTable:
         return self.counts.get(key, (0.0, 0.0))
 
     def add_path(self, path: Sequence[str], success: bool) -> None:
-        """Note a completed root-to-leaf path; it counts from the next ``commit`` on.
-
-        Args:
-            path: state keys in order; a repeated one counts once.
-            success: whether the path was won.
-        """
+        """Add a completed root-to-leaf path, as state keys in order; it counts from the next ``commit`` on."""
         self.pending.append((tuple(path), success))
 
     def commit(self) -> None:
-        """Count all noted paths. Between two calls, by default once per tick, all tasks see the same statistics."""
+        """Count all pending paths. Between two calls, by default once per tick, all tasks see the same statistics."""
         self.paths += len(self.pending)
         for path, success in self.pending:
+            # Each state once, as in the released code: N_total is a number of paths, and not of visits.
             for key in dict.fromkeys(path):
                 total, won = self.get(key)
                 self.counts[key] = (total + 1, won + success)
         self.pending.clear()
 
     def decay(self, factor: float) -> None:
-        """Multiply all counts by ``factor``.
-
-        Paths add nothing to the counts of a state behind a closed gate, so only this and ``forget`` reopen it.
-        """
+        """Multiply all counts by ``factor``."""
+        # Failures then fall below xi again and the gate opens. Only this and ``forget`` reopen it: hardly
+        # any path goes through a gated state, so a window of recent paths would not do.
         if factor != 1.0:
             self.counts = {
                 key: (total * factor, won * factor) for key, (total, won) in self.counts.items()
@@ -59,4 +57,5 @@ class StateTable:
     @classmethod
     def restore(cls, dumped: Mapping[str, Any]) -> "StateTable":
         """Return the table that ``dump`` described."""
-        return cls({key: (total, won) for key, total, won in dumped["counts"]}, paths=dumped["paths"])
+        counts = {key: (total, won) for key, total, won in dumped["counts"]}
+        return cls(counts, paths=dumped["paths"])

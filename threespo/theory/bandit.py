@@ -24,7 +24,7 @@ DEPTH = 2
 """t, the least at which lambda(t) is not 0."""
 
 MARKS = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
-"""Rounds I at which the regret is read."""
+"""Rounds I at which the regret is recorded."""
 
 SEEDS = 32
 
@@ -38,9 +38,10 @@ class AllocationRule:
     gate: bool = True
     """The indicator of eq. 1."""
     alpha_of_rounds: bool = False
-    """alpha is what the theorem asks for, 2 log I / (min gap log 2), instead of the printed 50."""
+    """alpha is the theorem's, 2 log I / (min gap log 2), instead of the printed 50."""
 
 
+# One assumption of the proof more in each, so that the regret shows which of them the logarithm needs.
 VARIANTS = {
     "as printed": AllocationRule(),
     "without the gate": AllocationRule(gate=False),
@@ -69,8 +70,10 @@ def simulate_bandit(rule: AllocationRule, rounds: int) -> RegretCurve:
     truth = np.array(PROBABILITIES)
     gaps = truth - truth.min()
     if rule.alpha_of_rounds:
+        # Known here alone: neither the gaps nor the number of rounds are known to a training run.
         smallest_gap = float(min(gap for gap in gaps if gap > 0))
-        settings = replace(settings, alpha=2 * math.log(rounds) / (smallest_gap * math.log(2)))
+        alpha = 2 * math.log(rounds) / (smallest_gap * math.log(2))
+        settings = replace(settings, alpha=alpha)
 
     # All seeds are rows of one stream, which depends on the rule: variants are independent of each other.
     key = derive("bandit", *map(int, astuple(rule)), rounds)
@@ -84,6 +87,7 @@ def simulate_bandit(rule: AllocationRule, rounds: int) -> RegretCurve:
         count = _allocate_rollouts(tried, won, rule, settings, random)
         tried += count
         won += random.binomial(count, truth)
+        # sum over a != a_w of n_i(a) Delta_a; the gap of a_w, the hardest action, is 0.
         regret[:, number] = count @ gaps
         rollouts[:, number] = count.sum(axis=1)
 
@@ -100,15 +104,15 @@ def regret_table() -> pd.DataFrame:
         # The theorem's alpha depends on I, so every I is a bandit of its own.
         curve = None if rule.alpha_of_rounds else simulate_bandit(rule, MARKS[-1])
         for mark in MARKS:
-            shown = curve or simulate_bandit(rule, mark)
-            regret = shown.regret[:, mark - 1]
+            mark_curve = curve or simulate_bandit(rule, mark)
+            regret = mark_curve.regret[:, mark - 1]
             row = {
                 "variant": name,
                 "rounds": mark,
                 "mean": regret.mean(),
                 "lowest": regret.min(),
                 "highest": regret.max(),
-                "rollouts": shown.rollouts[:, mark - 1].mean(),
+                "rollouts": mark_curve.rollouts[:, mark - 1].mean(),
             }
             rows.append(row)
     return pd.DataFrame(rows)
@@ -122,13 +126,15 @@ def _allocate_rollouts(
     random: np.random.Generator,
 ) -> NDArray[np.int64]:
     """Return n(a) by eq. 1 and eq. 3, (seeds, actions)."""
+    # Eq. 1 and eq. 3 for arrays; ``state_score`` takes one state at a time.
     rate = won / (tried + settings.eps)
     score = np.exp(-settings.alpha * math.log(DEPTH) * rate)
     if rule.gate:
-        score = np.where((tried - won >= settings.xi) & (rate <= settings.zeta), 0.0, score)
+        is_gated = (tried - won >= settings.xi) & (rate <= settings.zeta)
+        score = np.where(is_gated, 0.0, score)
 
     wanted = settings.g_max * score
-    # Drawn whatever the rule is; only without the ceiling does chance decide how the product is rounded.
+    # Drawn by every rule, so that all make equally many draws, and used without the ceiling.
     chance = random.random(wanted.shape)
     rounded = np.floor(wanted + chance)
     if rule.ceiling:

@@ -12,21 +12,21 @@ from threespo.scoring.state import ScoreSettings, state_score
 from threespo.theory.bandit import PROBABILITIES
 
 ROUNDS = (2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1_000, 2_000, 3_000, 5_000, 10_000)
-"""Rounds i at which the good event is looked at."""
+"""Rounds i at which the probability of the good event is computed."""
 
 REPAIRED_RADIUS = 1.5
 """c of the radius sqrt(c log i / N) for which the proof's union over A actions and N <= i gives 2 A / i^2: Hoeffding's bound
 is 2 i^(-2c) for each, and there are A i of them."""
 
 OMEGA_K = 0.1
-"""gamma of sec. 3.3 as it is used (tab:hyperparams)."""
+"""gamma of sec. 3.3, with the value of tab:hyperparams."""
 
 EPOCHS = 400
 """Rounds I of the paper's training runs."""
 
 
 def bad_event_probability(probabilities: Sequence[float], draws: int, log_term: float) -> float:
-    """Return the probability that some action's rate is further from the truth than the radius sqrt(log_term / N).
+    """Return the probability that some action's rate is further than sqrt(log_term / N) from the truth (the "bad event").
 
     Args:
         probabilities: p*(a) of the actions, each drawn independently.
@@ -34,17 +34,21 @@ def bad_event_probability(probabilities: Sequence[float], draws: int, log_term: 
         log_term: log A in the text of sec. 3.5, log i in its proof.
     """
     wins = np.arange(draws + 1)
-    misses_truth_by = np.sqrt(log_term / draws)
+    rates = wins / draws
+    radius = np.sqrt(log_term / draws)
 
     # Binomial probabilities by logarithms of factorials, since the coefficients overflow.
     log_factorials = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, draws + 1)))))
     log_choose = log_factorials[draws] - log_factorials - log_factorials[::-1]
 
+    # The actions are independent, so the probability is exact where the proof has a union bound.
     all_within = 1.0
     for truth in probabilities:
-        log_mass = log_choose + wins * math.log(truth) + (draws - wins) * math.log1p(-truth)
-        outside = np.abs(wins / draws - truth) > misses_truth_by
-        all_within *= 1.0 - float(np.exp(log_mass)[outside].sum())
+        log_wins = wins * math.log(truth)
+        log_losses = (draws - wins) * math.log1p(-truth)
+        probability = np.exp(log_choose + log_wins + log_losses)
+        outside = np.abs(rates - truth) > radius
+        all_within *= 1.0 - float(probability[outside].sum())
     return 1.0 - all_within
 
 
@@ -73,8 +77,8 @@ def bound_curves() -> pd.DataFrame:
     """Return what the figure of the bounds draws, at the paper's constants: columns ``panel``, ``series``, ``x``, ``y``.
 
     ``coverage``: the probability of the bad event against the round i, in which each action of the bandit has been drawn
-    i times, for the radius sqrt(c / i) with c of the text, the proof and the repaired proof; and 1 / i^2, which it is said
-    to be. ``separation``: the difference of S that rates of 0.4 and 0.6 have, and its bound, against the depth.
+    i times, for the radius sqrt(c / i) with c of the text, the proof and the repaired proof; and 1 / i^2, the paper's claim.
+    ``separation``: the difference of S that rates of 0.4 and 0.6 have, and its bound, against the depth.
     ``allocation``: the easier of two actions' share of the rollouts at depth 2, and its bound, against the gap; the harder
     one wins once in five. ``omega``: weights of eq. 2 against visits.
     """
@@ -83,7 +87,7 @@ def bound_curves() -> pd.DataFrame:
 
 
 class CurvePoint(NamedTuple):
-    """A point of a curve of the figure."""
+    """A point of one of the figure's curves."""
 
     panel: str
     series: str
@@ -93,6 +97,7 @@ class CurvePoint(NamedTuple):
 
 def _coverage_rows() -> Iterator[CurvePoint]:
     for draws in ROUNDS:
+        # Sec. 3.5 prints log A, the number of actions; its proof in appendix A has log i.
         log_terms = {
             "radius of the text": math.log(len(PROBABILITIES)),
             "radius of the proof": math.log(draws),
@@ -117,6 +122,7 @@ def _separation_rows() -> Iterator[CurvePoint]:
 
 def _allocation_rows() -> Iterator[CurvePoint]:
     settings = ScoreSettings()
+    # So many that neither eps nor the exploration threshold T_a matters.
     visits = 1_000_000
     for percent in range(0, 81, 2):
         gap = percent / 100
@@ -131,6 +137,7 @@ def _allocation_rows() -> Iterator[CurvePoint]:
 
 
 def _omega_rows() -> Iterator[CurvePoint]:
+    # At a gap of 1, the largest that there is: any smaller gap gives a still slower decay.
     theorem_gamma = weight_schedule_gamma(EPOCHS, 1.0)
     for visits in range(41):
         weight = novelty_weight(visits, OMEGA_K)

@@ -106,9 +106,9 @@ def _by_environment(values: dict[str, str]) -> str:
 def _describe_missing_rows(study: "Study") -> str:
     """Return a sentence on the rows and environments of the paper's main table that the study lacks."""
     in_paper = [env for env in ENVIRONMENTS if any(column[0] == env for column in PAPER_COLUMNS)]
-    here = [env for env in in_paper if env in study.environments]
-    if not here:
+    in_study = [env for env in in_paper if env in study.environments]
+    if not in_study:
         return "The paper has no results in this study's environments."
-    present = f"{label(here[0])} and " if len(here) == 1 else ""
-    missing = "".join(f" and {label(env)}" for env in in_paper if env not in here)
+    present = f"{label(in_study[0])} and " if len(in_study) == 1 else ""
+    missing = "".join(f" and {label(env)}" for env in in_paper if env not in in_study)
     return f"Of the paper's main table only {present}the methods above are run; its other rows{missing} are not."

@@ -33,8 +33,8 @@ def describe_findings(
         for policy in local_policies(study):
             split = study.at(env).evaluation.splits[-1]
             is_setting = (main["env"] == env) & (main["policy"] == policy)
-            here = main[is_setting & (main["split"] == split)]
-            rows = {row["method"]: row for row in here.to_dict("records")}
+            results = main[is_setting & (main["split"] == split)]
+            rows = {row["method"]: row for row in results.to_dict("records")}
             setting = titled(policy, env, study.environments)
 
             for pair in pairs_in_sentences(study, env, set(rows)):

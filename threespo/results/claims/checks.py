@@ -95,7 +95,7 @@ def methods_are_in_order(columns: Columns, evidence: Evidence) -> Iterator[Row]:
 def large_model_reaches_success(columns: Columns, evidence: Evidence) -> Iterator[Row]:
     """Sec. 4.2: absolute success with the larger model, within 2 points."""
     return judge_columns(
-        columns, evidence, ("3spo",), [LARGE_MODEL], lambda here: test_level(here, within=2)
+        columns, evidence, ("3spo",), [LARGE_MODEL], lambda setting: test_level(setting, within=2)
     )
 
 
@@ -124,6 +124,7 @@ def small_model_repeats_itself_more(_: Columns, evidence: Evidence) -> Iterator[
 
 def lead_is_sustained(runs: RowRuns, evidence: Evidence) -> Finding:
     """Figure 3a: 3SPO stays above the baselines from the first quarter of training on."""
+    # Every eighth: claims on all of them have no factor for their number (``finding.combine``).
     shares = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
     return lead_at_shares(runs, evidence, "3spo", STEP_BASELINES, shares)
 
@@ -172,7 +173,7 @@ def allocations_end_alike(columns: Columns, evidence: Evidence) -> Iterator[Row]
         evidence,
         ("3spo", UNIFORM),
         [SMALL_MODEL],
-        lambda here: test_equal_success(here, margin=5),
+        lambda setting: test_equal_success(setting, margin=5),
     )
 
 
@@ -244,6 +245,7 @@ class EpisodeCheck:
 
 Check = RunCheck | EpisodeCheck
 
+# The paper's gains are on HGPO, the best of its baselines.
 _GAIN_ROWS = ("3spo", "hgpo")
 
 IN_PAPERS_ORDER: tuple[Check, ...] = (

@@ -89,77 +89,78 @@ def judge_columns(
                 cell = Cell(column.env, policy, preset)
                 success = success_by_row(played, cell, rows, column.measure, study)
                 found, paper = test(ColumnSuccess(evidence, column, policy, rows, success))
-                setting = {"policy": policy, "preset": preset, "paper": paper}
-                yield {**column.as_row(), **setting, **found.as_row()}
+                names = {"policy": policy, "preset": preset, "paper": paper}
+                yield {**column.as_row(), **names, **found.as_row()}
 
 
-def test_level(here: ColumnSuccess, within: float) -> tuple[Finding, float | None]:
+def test_level(setting: ColumnSuccess, within: float) -> tuple[Finding, float | None]:
     """Decide by whether a row has the printed success, within so many points."""
-    row = here.rows[0]
-    paper = here.evidence.paper.results.value(row, here.model, *here.column.paper_cell).mean
+    row = setting.rows[0]
+    paper = setting.evidence.paper.results.value(row, setting.model, *setting.column.paper_cell).mean
     # Absolute success is that of one model: a tiny policy in its place confirms or refutes nothing.
-    is_model_itself = here.evidence.study.policies[here.policy].kind == "pretrained"
-    if not is_model_itself or here.missing:
+    is_model_itself = setting.evidence.study.policies[setting.policy].kind == "pretrained"
+    if not is_model_itself or setting.missing:
         return Finding("not here"), paper
-    found = test_within(here.success[row], within, here.column.printed or 0.0)
+    found = test_within(setting.success[row], within, setting.column.printed or 0.0)
     return combine({row: found}), paper
 
 
-def test_equal_success(here: ColumnSuccess, margin: float) -> tuple[Finding, float | None]:
+def test_equal_success(setting: ColumnSuccess, margin: float) -> tuple[Finding, float | None]:
     """Decide by whether two rows are no further apart than so many points, by two one-sided tests."""
-    upper, lower = here.rows
-    paper = paper_gap(here.evidence, upper, lower, here.model, here.column.paper_cell)
-    if here.missing:
+    upper, lower = setting.rows
+    paper = paper_gap(setting.evidence, upper, lower, setting.model, setting.column.paper_cell)
+    if setting.missing:
         return Finding("not here"), paper
-    found = test_equivalence(here.success[upper], here.success[lower], margin)
-    found = guard_floor_ceiling(found, (here.success[upper], here.success[lower]), margin)
+    # Two rows that are not significantly apart may only have too few seeds: equality needs a margin.
+    found = test_equivalence(setting.success[upper], setting.success[lower], margin)
+    found = guard_floor_ceiling(found, (setting.success[upper], setting.success[lower]), margin)
     return combine({f"{upper} and {lower}": found}), paper
 
 
-def test_order(here: ColumnSuccess) -> tuple[Finding, None]:
+def test_order(setting: ColumnSuccess) -> tuple[Finding, None]:
     """Decide by the order of the means, the best row first.
 
     It fails with any pair that is clearly the other way round. It holds if the means have the printed order and
     those neighbours are clearly apart that are so in the paper's own table.
     """
-    present = [row for row in here.rows if row in here.success]
+    present = [row for row in setting.rows if row in setting.success]
     pairs = {
-        f"{upper} and {lower}": test_difference(here.success[upper], here.success[lower])
+        f"{upper} and {lower}": test_difference(setting.success[upper], setting.success[lower])
         for upper, lower in itertools.combinations(present, 2)
     }
     if not pairs:
         return Finding("not here"), None
 
     if any(found.verdict == "fails" for found in pairs.values()):
-        found = combine(pairs, here.missing)
+        found = combine(pairs, setting.missing)
     else:
         # The paper's own table, of three seeds, does not separate all neighbours: more is not asked of a study.
         neighbours = list(itertools.pairwise(present))
         clear = {
             f"{upper} and {lower}": pairs[f"{upper} and {lower}"]
             for upper, lower in neighbours
-            if _clearly_apart_in_paper(here, upper, lower)
+            if _clearly_apart_in_paper(setting, upper, lower)
         }
-        found = combine(clear or pairs, here.missing)
-        means = [mean(here.success[row]) for row in present]
+        found = combine(clear or pairs, setting.missing)
+        means = [mean(setting.success[row]) for row in present]
         in_order = all(upper > lower for upper, lower in itertools.pairwise(means))
         if not in_order and found.verdict == "holds":
             found = replace(found, verdict="undecided", p=math.nan)
-    order = " > ".join(sorted(here.success, key=lambda row: -mean(here.success[row])))
+    order = " > ".join(sorted(setting.success, key=lambda row: -mean(setting.success[row])))
     return found.with_detail(f"by their means {order}"), None
 
 
-def _clearly_apart_in_paper(here: ColumnSuccess, upper: str, lower: str) -> bool:
+def _clearly_apart_in_paper(setting: ColumnSuccess, upper: str, lower: str) -> bool:
     """Return whether the paper's table has two rows apart by more than two standard errors of their difference."""
-    cell = here.column.paper_cell
-    values = [here.evidence.paper.results.value(row, here.model, *cell) for row in (upper, lower)]
+    cell = setting.column.paper_cell
+    values = [setting.evidence.paper.results.value(row, setting.model, *cell) for row in (upper, lower)]
     if any(value.mean is None or value.std is None for value in values):
         return False
     # Of the paper only means and standard deviations over seeds are known, so Welch's test would add nothing
     # to twice the standard error of the difference.
     variances = [(value.std or 0.0) ** 2 for value in values]
     error = math.sqrt(sum(variances) / PAPER_SEEDS)
-    return paper_gap(here.evidence, upper, lower, here.model, cell) > 2 * error
+    return paper_gap(setting.evidence, upper, lower, setting.model, cell) > 2 * error
 
 
 def judge_gain(
@@ -337,5 +338,5 @@ def _means_by_seed(
 ) -> list[float]:
     method = cell.find_method(evidence.study, row)
     is_cell = (frame["env"] == cell.env) & (frame["policy"] == cell.policy)
-    here = frame[is_cell & (frame["method"] == method)]
-    return [scale * float(value) for value in here.groupby("training_seed")[column].mean()]
+    means = frame[is_cell & (frame["method"] == method)].groupby("training_seed")[column].mean()
+    return [scale * float(value) for value in means]

@@ -53,6 +53,7 @@ class Evidence:
     searches: pd.DataFrame
     """A row per run that recorded search trees (``analysis/search_facts.py``); may be empty."""
 
+    # Once for all claims: every pair of the main table is looked up in it.
     @functools.cached_property
     def comparisons(self) -> list[Comparison]:
         """The study's table of comparisons."""
@@ -143,13 +144,14 @@ class RowRuns:
         """
         if frame.empty:
             return {}
-        here = frame[(frame["env"] == self.cell.env) & (frame["policy"] == self.cell.policy)]
+        # Sorted here, so that the first and last row of a run are the first and last in time.
+        in_cell = frame[(frame["env"] == self.cell.env) & (frame["policy"] == self.cell.policy)]
         runs = {}
         for row, name in self.methods.items():
-            by_seed = here[here["method"] == name].groupby("training_seed")
-            of_row = [run.sort_values(order, kind="stable") for _, run in by_seed]
-            if of_row:
-                runs[row] = of_row
+            by_seed = in_cell[in_cell["method"] == name].groupby("training_seed")
+            row_runs = [run.sort_values(order, kind="stable") for _, run in by_seed]
+            if row_runs:
+                runs[row] = row_runs
         return runs
 
 

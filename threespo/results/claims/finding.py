@@ -187,7 +187,7 @@ def _family(row: Row) -> Hashable:
 
 def _test_key(row: Row) -> Hashable:
     names = ["policy", "preset", "measure", "measured", "low", "high", "p"]
-    # A rank test has no numbers but p, which different comparisons share.
+    # A rank test has no numbers but p, of which few seeds allow only some: different comparisons share them.
     if math.isnan(row.get("measured", math.nan)):
         names += ["claim", "detail"]
     return tuple(str(row.get(name)) for name in names)

@@ -75,23 +75,24 @@ def rollouts_of_figure_2() -> Answer:
         for clock in (1, 2, 3, 5, 10, MAX_DEPTH)
         if state_score(total, wins, clock, PRINTED).rollouts == 2
     ]
-    said = f"{len(found)} counts of up to 200 visits give two rollouts at any depth tried"
-    return _decide(bool(found), float(len(found)), said)
+    sentence = f"{len(found)} counts of up to 200 visits give two rollouts at any depth tried"
+    return _decide(bool(found), float(len(found)), sentence)
 
 
 def single_sample() -> Answer:
     """A group of one has no advantage, and a closed gate no sample."""
+    # Siblings are compared within their group, and one sample has no sibling.
     alone = group_advantages([1.0])
     gated = state_score(10, 0, 2, PRINTED)
-    said = f"a group of one has no advantage to learn from; after ten failures and no success n = {gated.rollouts}"
-    return _decide(alone is None and gated.rollouts == 0, float(gated.rollouts), said)
+    sentence = f"a group of one has no advantage to learn from; after ten failures and no success n = {gated.rollouts}"
+    return _decide(alone is None and gated.rollouts == 0, float(gated.rollouts), sentence)
 
 
 def first_visit() -> Answer:
     """S and n of a state without counts."""
     fresh = state_score(0, 0, 7, PRINTED)
-    said = f"S = {fresh.score:g}, n = {fresh.rollouts} for a state without counts"
-    return _decide((fresh.score, fresh.rollouts) == (1.0, 8), fresh.score, said)
+    sentence = f"S = {fresh.score:g}, n = {fresh.rollouts} for a state without counts"
+    return _decide((fresh.score, fresh.rollouts) == (1.0, 8), fresh.score, sentence)
 
 
 def tenth_visit() -> Answer:
@@ -118,12 +119,13 @@ def omega_schedule() -> Answer:
 
 def novelty_first() -> Answer:
     """omega(0) and omega(1) are above 0.25."""
+    # A state that is visited rarely has been passed by no path or by one.
     first = novelty_weight(0, OMEGA_K)
     second = novelty_weight(1, OMEGA_K)
-    said = (
+    sentence = (
         f"ω is {first:.2f} for a state without counts and {second:.2f} after one path; ΔS has 0.5 less ω"
     )
-    return _decide(min(first, second) > 0.25, second, said)
+    return _decide(min(first, second) > 0.25, second, sentence)
 
 
 def difference_later() -> Answer:
@@ -141,16 +143,16 @@ def scores_tell_apart() -> Answer:
     for clock in range(2, MAX_DEPTH + 1):
         gaps[clock] = abs(_score(0.2, clock) - _score(0.8, clock))
     apart = sum(gap > 0 for gap in gaps.values())
-    most = max(gaps.values())
-    said = (
-        f"S of rates 0.2 and 0.8 differs at {apart} of {len(gaps)} depths from 2 on, by {most:.0e} at most and "
+    greatest = max(gaps.values())
+    sentence = (
+        f"S of rates 0.2 and 0.8 differs at {apart} of {len(gaps)} depths from 2 on, by {greatest:.0e} at most and "
         f"{gaps[7]:.0e} at depth 7; at depth 1 it is 1 for both. So both get one rollout, and no reward changes by more "
         "than half of that"
     )
     # A difference that changes neither a number of samples nor a reward is true and without consequence.
-    if apart and most < 0.01:
-        return "vacuous", most, said
-    return _decide(apart > 0, most, said)
+    if apart and greatest < 0.01:
+        return "vacuous", greatest, sentence
+    return _decide(apart > 0, greatest, sentence)
 
 
 def _score(rate: float, clock: int) -> float:
@@ -171,8 +173,8 @@ def alpha_mechanism() -> Answer:
                 }
                 differ += len(rollouts) > 1
                 total += 1
-    said = f"n(s) differs between 35, 50 and 70 in {differ} of {total:,} cases from depth 2 on"
-    return _decide(differ > 0, differ / total, said)
+    sentence = f"n(s) differs between 35, 50 and 70 in {differ} of {total:,} cases from depth 2 on"
+    return _decide(differ > 0, differ / total, sentence)
 
 
 def harder_first() -> Answer:
@@ -184,11 +186,11 @@ def harder_first() -> Answer:
             for clock in (2, 7, 50)
         ]
         rises[visits] = any(_rises(rollouts) for rollouts in by_depth)
-    said = (
+    sentence = (
         "n is 8 without a success in fewer than ten failures, and 1 with any. After that the gate gives the hardest states "
         "0 and every other state 1"
     )
-    return _decide(not any(rises.values()), float(sum(rises.values())), said)
+    return _decide(not any(rises.values()), float(sum(rises.values())), sentence)
 
 
 def allocation_bound() -> Answer:
@@ -202,13 +204,14 @@ def allocation_bound() -> Answer:
             share = easy_rollouts / (easy_rollouts + hard_rollouts)
             broken += share > allocation_share_bound(PRINTED.alpha, clock, (easy - hard) / 10)
             total += 1
-    said = (
+    sentence = (
         f"{broken} of {total} pairs of actions break it: the ceiling gives each open action a rollout, so the easier of two "
         "gets half, or all where the gate has closed on the harder one"
     )
-    return _decide(not broken, broken / total, said)
+    return _decide(not broken, broken / total, sentence)
 
 
+# Ten thousand rounds of many runs, for a claim and for a lemma.
 @functools.cache
 def regret_is_logarithmic() -> Answer:
     """R(10,000) / R(100) of the rule as printed; logarithmic growth would double it."""
@@ -222,28 +225,28 @@ def regret_is_logarithmic() -> Answer:
 
 def good_event() -> Answer:
     """P(bad event) after 100 and 10,000 draws of each action with the radius of the text; i^-2 would fall 10,000-fold."""
-    few, many = (
+    after_100, after_10_000 = (
         bad_event_probability(PROBABILITIES, draws, math.log(len(PROBABILITIES)))
         for draws in (100, 10_000)
     )
-    said = (
-        f"with the text's radius sqrt(log A / N) the bad event has probability {few:.3f} after 100 draws of each of four "
-        f"actions and {many:.3f} after 10,000: Hoeffding's bound is 2/A and does not shrink. The proof has log i in place "
-        "of log A, and loses a factor of 2"
+    sentence = (
+        f"with the text's radius sqrt(log A / N) the bad event has probability {after_100:.3f} after 100 draws "
+        f"of each of four actions and {after_10_000:.3f} after 10,000: Hoeffding's bound is 2/A and does not "
+        "shrink. The proof has log i in place of log A, and loses a factor of 2"
     )
     # A hundredth of the fall that i^-2 gives: what fails this does not fall at all.
-    return _decide(many <= few / 100, many, said)
+    return _decide(after_10_000 <= after_100 / 100, after_10_000, sentence)
 
 
 def finitely_often() -> Answer:
     """With the radius of the text the bad event keeps its probability, so it happens infinitely often with at least that."""
-    kept = bad_event_probability(PROBABILITIES, 10_000, math.log(len(PROBABILITIES)))
-    said = (
-        f"with the text's radius the bad event keeps a probability of {kept:.3f} however many draws there are, so with at "
-        "least that probability it never stops happening. With the proof's radius the sum is finite for a fixed N only; "
-        "over the N that i rounds can bring it is a harmonic series"
+    probability = bad_event_probability(PROBABILITIES, 10_000, math.log(len(PROBABILITIES)))
+    sentence = (
+        f"with the text's radius the bad event keeps a probability of {probability:.3f} however many draws there "
+        "are, so with at least that probability it never stops happening. With the proof's radius the sum is finite "
+        "for a fixed N only; over the N that i rounds can bring it is a harmonic series"
     )
-    return _decide(kept < 1e-4, kept, said)
+    return _decide(probability < 1e-4, probability, sentence)
 
 
 def separation() -> Answer:
@@ -251,13 +254,14 @@ def separation() -> Answer:
     bounds = {
         clock: score_separation_bound(PRINTED.alpha, clock, 1.0) for clock in range(1, MAX_DEPTH + 1)
     }
-    most = max(bounds.values())
-    said = (
+    greatest = max(bounds.values())
+    sentence = (
         f"with α = 50 the bound is {bounds[1]:g} at depth 1, {bounds[2]:.1e} at depth 2, {bounds[7]:.1e} at depth 7, for "
         "the greatest gap: nothing follows. The proof sets S(a) − S(b) to f′(r) times the gap, where f′(r) is negative; it "
         "is −f′(r)"
     )
-    return ("vacuous" if most < 1e-6 else "holds"), most, said
+    # No difference of S as small as this changes a number of samples or, visibly, a reward.
+    return ("vacuous" if greatest < 1e-6 else "holds"), greatest, sentence
 
 
 def alpha_condition() -> Answer:
@@ -269,13 +273,13 @@ def alpha_condition() -> Answer:
         bound = allocation_share_bound(min_alpha(rounds, gap), clock, gap)
         # At depth 2 both are equal but for rounding.
         met += bound <= 1 / rounds * (1 + 1e-9)
-    # Solved for the gap that the printed alpha is enough for.
+    # From alpha = 2 log I / (gap log 2), solved for the gap: what the printed alpha is enough for.
     enough = 2 * math.log(EPOCHS) / (PRINTED.alpha * math.log(2))
-    said = (
+    sentence = (
         f"true in {met} of {len(cases)} cases. α must grow with the rounds: the printed 50 is enough in 400 rounds for gaps "
         f"of {enough:.2f} and more; a gap of 0.1 asks for {min_alpha(EPOCHS, 0.1):.0f}"
     )
-    return _decide(met == len(cases), min_alpha(EPOCHS, 0.1), said)
+    return _decide(met == len(cases), min_alpha(EPOCHS, 0.1), sentence)
 
 
 def gamma_algebra() -> Answer:
@@ -295,19 +299,22 @@ def gamma_used() -> Answer:
     # Solved for the gap, with the epochs as rounds I; and with I = 2, where it is smallest.
     gap = math.sqrt(16 * math.log(EPOCHS) * OMEGA_K / math.log(2))
     least = math.sqrt(16 * math.log(2) * OMEGA_K / math.log(2))
-    said = f"the decay of 0.1 that is used asks for a gap of {gap:.1f} in 400 rounds, {least:.1f} in two; gaps are at most 1"
-    return _decide(least <= 1, gap, said)
+    sentence = (
+        f"the decay of 0.1 that is used asks for a gap of {gap:.1f} in 400 rounds, {least:.1f} in two; "
+        "gaps are at most 1"
+    )
+    return _decide(least <= 1, gap, sentence)
 
 
 def counts_alone() -> Answer:
     """Equal counts give equal scores, at any depth."""
     shallow = state_score(10, 1, 2, PRINTED).score
     deep = state_score(10, 1, 7, PRINTED).score
-    said = (
+    sentence = (
         f"equal counts give equal scores at equal depth only: after 1 success in 10 S is {shallow:.3f} at depth 2 and "
         f"{deep:.0e} at depth 7. No network enters it, but the counts come from sampled responses"
     )
-    return _decide(shallow == deep, shallow / deep, said)
+    return _decide(shallow == deep, shallow / deep, sentence)
 
 
 FORMULAS: dict[str, Callable[[], Answer]] = {

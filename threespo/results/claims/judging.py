@@ -77,6 +77,7 @@ def judge_claims(claims: tuple[Claim, ...], evidence: Evidence) -> pd.DataFrame:
     # After all claims are judged: Holm's correction needs every test of a family.
     frame = pd.DataFrame(apply_holm(rows), columns=list(VERDICT_COLUMNS))
     frame[list(NUMBERS)] = frame[list(NUMBERS)].astype(np.float64)
+    # Rules leave out what they do not have; parquet needs one type a column.
     texts = [name for name in VERDICT_COLUMNS if name not in (*NUMBERS, "method_of_paper")]
     return frame.fillna(dict.fromkeys(texts, ""))
 
@@ -168,7 +169,8 @@ def _judge_runs(rule: States | Sooner | CheckRule, evidence: Evidence) -> Iterat
 
 
 def _test_runs(rule: States | Sooner | CheckRule, runs: RowRuns, evidence: Evidence) -> Finding:
-    # Without the row that a rule is about there is nothing to compare.
+    # Other rows may be missing, which keeps the claim from holding; without the row that a rule is about there
+    # is nothing to compare.
     if runs.rows[0] in runs.missing:
         return Finding("not here")
     if isinstance(rule, States):

@@ -222,8 +222,8 @@ def compare_steadiness(runs: RowRuns, evidence: Evidence, upper: str, lower: str
 def _test_steadiness(upper_runs: list[Run], lower_runs: list[Run]) -> Finding:
     # The last half only: while success rises fast, a straight line does not describe it.
     deviations: list[list[float]] = []
-    for of_row in (lower_runs, upper_runs):
-        halves = [run[run["generations"] >= _last_generations(run) / 2] for run in of_row]
+    for row_runs in (lower_runs, upper_runs):
+        halves = [run[run["generations"] >= _last_generations(run) / 2] for run in row_runs]
         if min(map(len, halves)) < MIN_SNAPSHOTS:
             words = f"fewer than {MIN_SNAPSHOTS} snapshots in the last half of training"
             return Finding("undecided", detail=words)

@@ -54,7 +54,7 @@ def _check_concentration() -> Checked:
 
 def _check_finitely_often() -> Checked:
     """The sum of P(bad event) over all rounds is finite: so is its bound, 2 A pi^2 / 6."""
-    # Later rounds add less than can be seen in the printed digits, as the bound itself falls with 1 / i^2.
+    # By 2 A / i^2 the rest of the infinite sum is below 2 A / 399.
     bound = 2 * len(PROBABILITIES) * math.pi**2 / 6
     found = sum(
         bad_event_probability(PROBABILITIES, draws, REPAIRED_RADIUS * math.log(draws))
@@ -147,7 +147,7 @@ def lemma_table() -> pd.DataFrame:
     """
     rows = []
     for lemma in LEMMAS:
-        printed, _, said = FORMULAS[lemma.formula]()
+        printed, _, sentence = FORMULAS[lemma.formula]()
         repaired, numbers = lemma.check() if lemma.check else (False, "")
         verdict = "holds with a repair" if repaired else "fails"
         if printed == "holds":
@@ -156,7 +156,7 @@ def lemma_table() -> pd.DataFrame:
             (
                 lemma.statement,
                 verdict,
-                said,
+                sentence,
                 lemma.repair if repaired else "",
                 numbers if repaired else "",
             )

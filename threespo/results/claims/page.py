@@ -124,7 +124,10 @@ def preset_label(preset: str) -> str:
 
 def paper_section(where: str) -> str:
     """Return the part of the paper that makes a claim: the first that its ``where`` names."""
-    return next((title for title, starts in SECTIONS.items() if where.startswith(starts)), ELSEWHERE)
+    for title, starts in SECTIONS.items():
+        if where.startswith(starts):
+            return title
+    return ELSEWHERE
 
 
 def _group_by_section(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -141,6 +144,7 @@ def _rows_by_comparison(table: pd.DataFrame) -> list[Row]:
     Several claims come down to one comparison where the study lacks the methods in which they differ: they share a row,
     which is that of the first of them.
     """
+    # By what a reader sees, so that no two rows of the page look the same.
     rows: dict[Any, Row] = {}
     for row in _rows_by_claim(table):
         cells = row["cells"].items()
@@ -191,6 +195,7 @@ def _claim_cell(row: dict[Any, Any]) -> dict[str, str]:
 def _describe_setting(row: dict[Any, Any]) -> str:
     """Return environment, split, measure and policy, as far as the row has them; success is not named."""
     env = row["env"]
+    # ``success`` and ``training`` are the usual measures; naming them would only lengthen every row.
     words = []
     if env:
         words.append(label(env))

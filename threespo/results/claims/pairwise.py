@@ -116,7 +116,7 @@ def _test_pair(
         intervals[cell.policy] = method_difference(
             played, (upper, lower), column.measure, study.methods, bound
         )
-        # Prompted rows have no training seeds to spread over, so only trained ones can be too few.
+        # Prompted rows have no training seeds to spread over, so only trained ones can have too few.
         trained = [name for name in (upper, lower) if name in study.methods]
         arms += [percent_by_seed(played[played["method"] == name], column.measure) for name in trained]
 

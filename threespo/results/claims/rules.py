@@ -120,7 +120,7 @@ Rule = Annotated[
 
 
 def _as_list(rules: Any) -> Any:
-    """Return a claim's rules as a list; most have one."""
+    # Most claims have one rule, which ``claims.yaml`` then has without a list around it.
     return rules if isinstance(rules, list | tuple) else [rules]
 
 

@@ -43,7 +43,7 @@ def compare_next_states(runs: RowRuns, evidence: Evidence, row: str) -> Finding:
 
 def test_gated_success(runs: RowRuns, evidence: Evidence, row: str, bound: float) -> Finding:
     """Decide by whether the true success from states whose gate is closed is below ``bound`` points."""
-    # True success is that of many continuations of the frozen policy; counts also have older policies in them.
+    # True success is that of the frozen policy's continuations; the gate's counts have older policies in them.
     parts = [run[run["gated"].astype(bool)] for run in _probed_runs(runs, evidence, row)]
     values = []
     for part in parts:

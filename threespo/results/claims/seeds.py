@@ -45,7 +45,7 @@ def test_difference(first: Values, second: Values, bound: float = 0.0) -> Findin
 
 def test_ratio(first: Values, second: Values, bound: float = 1.0, at_most: bool = False) -> Finding:
     """Return whether the ratio of two geometric means is above ``bound``, or below it with ``at_most``."""
-    # Divided by the bound, so that p is that of a ratio at the bound.
+    # Divided by the bound, so that p is that of a ratio at the bound: ``ratio_interval`` tests a ratio of 1.
     scaled = ratio_interval([value / bound for value in first], second)
     found = Interval(bound * scaled.estimate, bound * scaled.low, bound * scaled.high, scaled.p)
     needed = None
@@ -63,6 +63,7 @@ def test_ratio(first: Values, second: Values, bound: float = 1.0, at_most: bool 
 
 def test_mean(values: Values, bound: float = 0.0, below: bool = False) -> Finding:
     """Return whether the mean of ``values`` is above ``bound``, or below it, by Student's interval."""
+    # One mean against a fixed number has one spread, so Student's t is exact for normal seeds.
     found = mean_interval(values, bound)
     verdict = verdict_vs_bound(found.low, found.high, bound)
     if below:

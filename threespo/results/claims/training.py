@@ -131,6 +131,7 @@ def compare_throughout(
         arms = [
             [_points_in_parts(run, column, generations) for run in by_row[name]] for name in (upper, row)
         ]
+        # With epochs longer than half a part nothing can be said of that part.
         if any(points is None for arm in arms for points in arm):
             findings[f"from {row}"] = TOO_COARSE
             continue
@@ -150,17 +151,18 @@ def compare_throughout(
 
 
 def _require_spent_budget(found: Finding, by_row: Mapping[str, Sequence[Run]], runs: RowRuns) -> Finding:
-    """Return the finding, undecided where a run gave up early: a short run has not explored less."""
+    """Return the finding, undecided where a run gave up early."""
+    # A run that stops early has met fewer states and taken fewer steps, whatever its method does with a budget.
     training = runs.study.at(runs.cell.env).training
     early = []
-    for row, of_row in by_row.items():
+    for row, row_runs in by_row.items():
         count = 0
-        for run in of_row:
+        for run in row_runs:
             epochs = int(run["epoch"].iloc[-1])
             spent = training.spent_budget(epochs=epochs, generations=int(_generations(run)))
             count += spent / training.budget < MIN_SPENT
         if count:
-            early.append(f"{count} of {len(of_row)} runs of {row} gave up early")
+            early.append(f"{count} of {len(row_runs)} runs of {row} gave up early")
     if not early or found.verdict == "not here":
         return found
     return found.as_undecided("; ".join(early))
@@ -177,6 +179,7 @@ def _common_generations(*arms: Sequence[Run]) -> float:
 
 def _total_after(run: Run, column: str, generations: float) -> float:
     """Return a running total after so many generations, by straight lines between epochs."""
+    # From 0 at the start: ``interp`` would otherwise hold the first epoch's total before its end.
     return float(np.interp(generations, [0.0, *run["generations"]], [0.0, *run[column]]))
 
 
@@ -236,6 +239,7 @@ def test_course(
     Returns:
         The finding on the smoothed course of each seed; ``measured`` is the mean of the values at which they end.
     """
+    # Smoothed over three epochs, since an epoch's tasks differ in difficulty from the next one's.
     courses = [_smoothed_course(run, column, start, stop) for run in runs.select(evidence.metrics)[row]]
     if any(len(course.dropna()) < MIN_EPOCHS for course in courses):
         return require_min_seeds(TOO_COARSE, len(courses))
@@ -269,7 +273,8 @@ def _smoothed_course(run: Run, column: str, start: float, stop: float) -> "pd.Se
 
 
 def _correlation_with_time(course: "pd.Series[float]") -> float:
-    """Return Spearman's correlation with time, as that of the ranks; 0 where the course does not move."""
+    """Return Spearman's correlation with time; 0 where the course does not move."""
+    # Spearman, since a steady fall need not be a straight line.
     if not np.ptp(course):
         return 0.0
     return float(course.rank().corr(pd.Series(range(len(course)), course.index)))
@@ -282,11 +287,11 @@ def test_order_of_task_types(
 
     Means are over the quarter of training before each share.
     """
-    # Types come from the easiest to the hardest, and scores are the higher the harder a state is.
-    of_row = runs.select(evidence.task_types)[row]
+    # ``types`` come from the easiest to the hardest, and scores are the higher the harder a state is.
+    row_runs = runs.select(evidence.task_types)[row]
     pairs = list(itertools.pairwise(types))
     steps: dict[str, list[float]] = {f"{upper} above {lower}": [] for lower, upper in pairs}
-    for run in of_row:
+    for run in row_runs:
         last_epoch = run["epoch"].max()
         run_steps: list[list[float]] = [[] for _ in pairs]
         for share in shares:
@@ -295,13 +300,13 @@ def test_order_of_task_types(
             part = run[(run["epoch"] <= share * last_epoch) & (run["epoch"] > begin)]
             means = part.groupby("task_type")["state_score_unique"].mean()
             if part["epoch"].nunique() < MIN_EPOCHS or not set(types) <= set(means.index):
-                return require_min_seeds(TOO_COARSE, len(of_row))
+                return require_min_seeds(TOO_COARSE, len(row_runs))
             for values, (lower, upper) in zip(run_steps, pairs, strict=True):
                 values.append(float(means[upper] - means[lower]))
         for name, values in zip(steps, run_steps, strict=True):
             steps[name].append(mean(values))
     found = combine({name: test_mean(values) for name, values in steps.items()})
-    return require_min_seeds(found, len(of_row))
+    return require_min_seeds(found, len(row_runs))
 
 
 def correlate_samples_with_failure(runs: RowRuns, evidence: Evidence, row: str) -> Finding:
@@ -337,6 +342,7 @@ def states_ratio_in_paper(
 def _least_ratio(
     paper: PaperNumbers, upper: str, lower: Sequence[str], per_rollout: bool, column: str
 ) -> float:
+    # The least, as the claim is on all of ``lower`` and is as strong as its weakest pair.
     values = {}
     for row in (upper, *lower):
         numbers = paper.efficiency.get((DETAILED_ENVIRONMENT, row))
