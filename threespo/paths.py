@@ -32,6 +32,11 @@ REFERENCE_METHODS = ("base", "strong")
 """Untrained rows of every table: the weak base that training starts from, and the strong clone that is its ceiling."""
 
 
+def base_folder(number: int) -> str:
+    """Return the name of the folder of a policy's base with this number, from 0."""
+    return f"base-{number}" if number else "base"
+
+
 @dataclass(frozen=True, slots=True)
 class JobId:
     """A job of the workflow: a stage and a name, for example ``train`` and ``alfworld/tiny-s/grpo/seed-0``."""
@@ -140,7 +145,7 @@ class Paths:
         return self.root / "data" / env
 
     def policy(self, env: str, policy: str) -> Path:
-        """Folder with ``base/``, ``strong/`` (tiny policies only) and ``policy.json``."""
+        """Folder with ``base/``, further bases (``base-1/`` …), ``strong/`` (tiny policies only) and ``policy.json``."""
         return self.root / "policy" / env / policy
 
     def run(self, run: Run | str) -> RunFolder:

@@ -26,6 +26,7 @@ from threespo.runs.budget import draw_tasks, spent_budget
 from threespo.runs.learning import evaluate_snapshots
 from threespo.runs.learning_rate import learning_rate
 from threespo.runs.train import choose_pool, common_settings
+from threespo.runs.training_settings import TrainingSettings
 from threespo.study.config import Study
 from threespo.study.load import dump_study, parse_study
 from threespo.study.matrix import find_run, trials_of
@@ -398,11 +399,22 @@ def test_a_missing_policy_stage_is_named(study, tmp_path):
 def test_the_pool_holds_all_task_types(study):
     """Games come sorted by id, which begins with the task type: a pool of the first ones would hold one type only."""
     games = sorted(generate_games("train", 256, 7, "small"), key=lambda record: record.game_id)
-    pool = choose_pool([compile_game(record) for record in games], 64)
+    training = TrainingSettings(generations=1, pool=64)
+    pool = choose_pool([compile_game(record) for record in games], training, seed=0)
     assert len({task.task_id for task in pool}) == 64
     assert {task.task_type for task in pool} == {record.task_type for record in games}
-    assert choose_pool(pool[::-1], 64) == pool
-    assert len(choose_pool(pool, None)) == 64
+    assert choose_pool(pool[::-1], training, seed=1) == pool
+    assert len(choose_pool(pool, TrainingSettings(generations=1), seed=0)) == 64
+
+
+def test_a_pool_by_seed_is_equal_for_equal_seeds_only():
+    tasks = [compile_game(record) for record in generate_games("train", 64, 7, "small")]
+    training = TrainingSettings(generations=1, pool=16, pool_by_seed=True)
+    pools = [{task.task_id for task in choose_pool(tasks, training, seed)} for seed in (0, 0, 1, 2)]
+    assert pools[0] == pools[1]
+    assert len({frozenset(pool) for pool in pools}) == 3
+    one_for_all = choose_pool(tasks, TrainingSettings(generations=1, pool=16), seed=0)
+    assert {task.task_id for task in one_for_all} not in pools
 
 
 def test_snapshots_are_played_on_unseen_games_and_change_no_weights(

@@ -16,8 +16,10 @@ from threespo.imitation.alfworld.curriculum import CAREFUL, NOISY, make_recipe
 from threespo.imitation.curriculum import EarlyStop, Recipe, Stage, TinyModelShape, curriculum_of
 from threespo.imitation.settings import SIZES
 from threespo.paths import Paths
+from threespo.runs.setup import read_weights_source
 from threespo.study.config import Study
 from threespo.study.load import load_study
+from threespo.study.matrix import reference_runs
 
 SMOKE = Path(__file__).parents[2] / "config" / "studies" / "smoke.yaml"
 
@@ -221,6 +223,38 @@ def test_an_early_stop_takes_the_first_clone_that_is_good_enough_and_changes_not
         "the fourth place: 8,000 tokens into the second stage of 10,000"
     )
     assert weights(tmp_path / "early" / "base") != weights(tmp_path / "early" / "strong")
+
+
+def test_further_bases_have_seeds_of_their_own_and_runs_take_turns(study, data, tmp_path, monkeypatch):
+    several = study.model_copy(
+        update={"policies": {"tiny-s": study.policies["tiny-s"].model_copy(update={"bases": 3})}}
+    )
+    stage = Stage(2_000, 2e-3, 1.0, 1.0, NOISY, CAREFUL, batch=8)
+    plan = Recipe(TinyModelShape(32, 1, 2, 64), (stage, stage), EarlyStop(500, 500), target=0.2)
+    lesson = replace(curriculum(study, "alfworld/tiny-s", data), recipe=plan, shipped=tmp_path / "none")
+    monkeypatch.setattr(base_policy, "curriculum_of", lambda _: lesson)
+    # Every clone wins enough: the first that is measured is the base.
+    played = {"success_t1.0": 0.5, "valid_format_t1.0": 1.0}
+    monkeypatch.setattr(base_policy, "measure_policy", lambda *_: played)
+    monkeypatch.setattr(base_policy, "measure_binding", lambda *_: {})
+
+    folder = provided(several, "alfworld/tiny-s", data, tmp_path)
+    names = ("base", "base-1", "base-2")
+    assert {path.name for path in folder.iterdir()} == {*names, "strong", "policy.json"}
+    assert len({weights(folder / name) for name in names}) == 3
+    description = json.loads((folder / "policy.json").read_text())
+    assert description["bases"] == 3
+    first = description["recipe"]["seed"]
+    assert [base["seed"] for base in description["further_bases"]] == [first + 1, first + 2]
+    # They stop when they are found, before half of the recipe is spent.
+    assert all(base["tokens"] < 2_000 for base in description["further_bases"])
+
+    sources = [read_weights_source(folder, "grpo", seed) for seed in (0, 1, 2, 3, 100)]
+    assert [Path(source).name for source in sources] == ["base", "base-1", "base-2", "base", "base-1"]
+    assert Path(read_weights_source(folder, "strong", 1)).name == "strong"
+    assert [
+        run.seed for run in reference_runs(several) if run.method == "base" and run.env == "alfworld"
+    ] == [0, 1, 2]
 
 
 def test_a_clone_that_never_wins_enough_is_the_base(brief, tmp_path):

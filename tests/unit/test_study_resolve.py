@@ -318,6 +318,8 @@ def _settings(one):
         ({"policies": {"tiny-s": {"stands_for": "qwen2.5-7b-instruct"}}}, {"tables"}),
         ({"policies": {"tiny-s": {"learning_rate_scale": 0.5}}}, {"grpo", "search", "tables"}),
         ({"policy_build": True}, {"policy", "tables"}),
+        ({"policies": {"tiny-s": {"bases": 2}}}, {"policy", "tables"}),
+        ({"training": {"pool": 4, "pool_by_seed": True}}, {"grpo", "search", "tables"}),
         ({"alfworld": {"games": {"train": 9}}}, {"data", "policy", "tables"}),
         ({"alfworld": {"max_steps": 9}}, {"policy", "grpo", "search", "evaluate", "learning", "tables"}),
     ],

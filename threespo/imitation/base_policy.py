@@ -17,6 +17,7 @@ import hashlib
 import itertools
 import json
 import sys
+import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ from threespo.imitation.curriculum import (
     curriculum_of,
 )
 from threespo.imitation.settings import BasePolicySettings
-from threespo.paths import POLICY_FILE
+from threespo.paths import POLICY_FILE, base_folder
 from threespo.rng import derive, generator
 
 MIN_WELL_FORMED = 0.95
@@ -76,6 +77,7 @@ def provide_policy(settings: BasePolicySettings) -> None:
         return
 
     curriculum = curriculum_of(settings)
+    calibration = environment(env).load_tasks(settings.paths.data(env), "calibration")
     fingerprint = recipe_fingerprint(curriculum)
     with replace_folder(out) as folder:
         if not settings.build and _has_fingerprint(curriculum.shipped, fingerprint):
@@ -83,10 +85,12 @@ def provide_policy(settings: BasePolicySettings) -> None:
             copy_folder(curriculum.shipped, folder)
         else:
             print(f"policy {name}: built from its recipe", file=sys.stderr)
-            calibration = environment(env).load_tasks(settings.paths.data(env), "calibration")
             facts = build_policy(curriculum, calibration, folder)
             description = {"kind": "tiny", "fingerprint": fingerprint, **facts}
             write_json(folder / POLICY_FILE, description)
+
+        if settings.bases > 1:
+            _add_further_bases(settings.bases, curriculum, calibration, folder)
 
 
 def _fetch_pretrained(settings: BasePolicySettings) -> dict[str, Any]:
@@ -98,13 +102,39 @@ def _fetch_pretrained(settings: BasePolicySettings) -> dict[str, Any]:
     return {"source": source, "revision": model.revision, "files": model.files}
 
 
-def build_policy(curriculum: Curriculum, calibration: list[Task], folder: Path) -> dict[str, Any]:
+def _add_further_bases(
+    bases: int, curriculum: Curriculum, calibration: list[Task], folder: Path
+) -> None:
+    """Build bases 1 to ``bases`` - 1 into a policy's folder, and say in its description that they are there."""
+    further = []
+    for number in range(1, bases):
+        print(
+            f"base {number + 1} of {bases}: built from its recipe, with a seed of its own",
+            file=sys.stderr,
+        )
+        recipe = replace(curriculum.recipe, seed=curriculum.recipe.seed + number)
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            facts = build_policy(
+                replace(curriculum, recipe=recipe), calibration, Path(work), base_only=True
+            )
+            (Path(work) / "base").rename(folder / base_folder(number))
+        further.append({"seed": recipe.seed, **facts["base"]})
+
+    # The shipped description is of the first base alone, whatever studies have beside it.
+    description = read_json(folder / POLICY_FILE, "Run the policy stage of the study again.")
+    write_json(folder / POLICY_FILE, {**description, "bases": bases, "further_bases": further})
+
+
+def build_policy(
+    curriculum: Curriculum, calibration: list[Task], folder: Path, *, base_only: bool = False
+) -> dict[str, Any]:
     """Run the recipe, write ``strong/`` and ``base/``, and return what was measured.
 
     Args:
         curriculum: recipe, tasks and expert.
         calibration: tasks on which the policies are measured, and by which the base is chosen.
         folder: where to.
+        base_only: stop when the base is found; one that is stopped early then has no strong clone beside it.
     """
     import torch
 
@@ -134,19 +164,21 @@ def build_policy(curriculum: Curriculum, calibration: list[Task], folder: Path) 
     # Of the first clone above the target that answers in form, which stays in ``base/``.
     early_base: dict[str, float] = {}
 
-    def keep_first_above_target(tokens: int) -> None:
-        if not isinstance(weakening, EarlyStop) or tokens < weakening.first or early_base:
-            return
-        played = save_and_measure("base")
-        print(f"clone of {tokens:,} tokens: {played}", file=sys.stderr)
-        if played["success_t1.0"] > recipe.target and _is_well_formed(played):
-            early_base.update({"tokens": tokens, **played})
+    def keep_first_above_target(tokens: int) -> bool:
+        if isinstance(weakening, EarlyStop) and tokens >= weakening.first and not early_base:
+            played = save_and_measure("base")
+            print(f"clone of {tokens:,} tokens: {played}", file=sys.stderr)
+            if played["success_t1.0"] > recipe.target and _is_well_formed(played):
+                early_base.update({"tokens": tokens, **played})
+        return base_only and bool(early_base)
 
     hook = None
     if isinstance(weakening, EarlyStop):
         hook = TrainingHook(weakening.every, keep_first_above_target)
     for stage in recipe.stages:
         cloner.train_stage(stage, hook)
+        if base_only and early_base:
+            return {"base": early_base}
 
     facts: dict[str, Any] = {"recipe": asdict(recipe)}
     facts["parameters"] = sum(parameter.numel() for parameter in model.parameters())

@@ -76,8 +76,8 @@ class TrainingHook:
 
     every: int
     """Training tokens of a stage from one call to the next."""
-    call: Callable[[int], None]
-    """Receives the training tokens so far, those of earlier stages included."""
+    call: Callable[[int], bool]
+    """Receives the training tokens so far, those of earlier stages included; returns whether the stage ends here."""
 
 
 class Cloner:
@@ -127,11 +127,11 @@ class Cloner:
             batch_tokens = sum(len(example.tokens) for example in batch)
             stage_tokens += batch_tokens
             self.tokens += batch_tokens
+            is_last = stage_tokens >= stage.tokens
             if hook and stage_tokens >= next_call:
-                hook.call(self.tokens)
+                is_last = hook.call(self.tokens) or is_last
                 next_call += hook.every
 
-            is_last = stage_tokens >= stage.tokens
             if (step + 1) % 100 == 0 or is_last:
                 self._print_progress(stage, stage_tokens, losses, time.perf_counter() - start)
             if is_last:

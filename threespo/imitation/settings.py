@@ -1,12 +1,12 @@
 """Settings of the jobs that make base policies, and the sizes of these. Adding a size is a line here (CONTRIBUTING.md)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import SerializeAsAny
 
 from threespo.envs.settings import EpisodeSettings, TaskSettings
 from threespo.job_settings import JobSettings
-from threespo.settings import Settings
+from threespo.settings import Later, Settings
 
 Weakness = Literal["planted", "early"]
 """Where the faults of a tiny base policy come from: ``planted``, a good clone was fine-tuned on a
@@ -47,6 +47,8 @@ class BasePolicySettings(JobSettings):
     size_name: str
     size: PolicySize
     weakness: Weakness
+    bases: Annotated[int, Later] = 1
+    """Base policies of so many cloning seeds; all but the first are built here."""
     source: str | None
     revision: str | None
     given: str | None

@@ -22,14 +22,14 @@ def run(settings: EvaluateSettings) -> None:
 
 
 def evaluate_settings(study: Study, paths: Paths, name: str) -> EvaluateSettings:
-    """Return what evaluates the run ``name``: a trial on the calibration tasks alone, once."""
+    """Return what evaluates the run ``name``: a trial once, on the splits of the study's ``tuning``."""
     run = find_run(study, name)
     policy = study.policies[run.policy]
     weights = weights_source(study, run)
     evaluation = EvaluationSettings.part_of(study.at(run.env).evaluation)
-    if run.rate is not None:
+    if run.rate is not None and study.tuning:
         evaluation = evaluation.model_copy(
-            update={"splits": ("calibration",), "seeds": evaluation.seeds[:1]}
+            update={"splits": study.tuning.splits, "seeds": evaluation.seeds[:1]}
         )
     return EvaluateSettings(
         **run_fields(

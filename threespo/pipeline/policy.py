@@ -41,6 +41,7 @@ def base_policy_settings(study: Study, paths: Paths, name: str) -> BasePolicySet
         size_name=settings.size,
         size=SIZES[settings.size],
         weakness=settings.weakness,
+        bases=settings.bases,
         source=settings.source,
         revision=settings.revision,
         given=_digest_of_weights(settings.source),

@@ -50,7 +50,7 @@ def probe(settings: ProbeRunSettings) -> None:
     run = settings.run
     folder = settings.paths.run(run)
     # Of the games that the run was trained on, since the score's statistics are of these.
-    pool = choose_pool(load_tasks(settings, "train"), settings.training.pool)
+    pool = choose_pool(load_tasks(settings, "train"), settings.training, run.seed)
     games = pool[: settings.probe.games]
     snapshots = nearest_snapshots(
         read_snapshot_index(folder), settings.probe.snapshots, settings.training

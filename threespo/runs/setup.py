@@ -10,7 +10,7 @@ from threespo.envs.settings import EpisodeSettings
 from threespo.errors import InputError
 from threespo.files import read_json
 from threespo.hub import find_model_folder
-from threespo.paths import MANIFEST, POLICY_FILE, REFERENCE_METHODS
+from threespo.paths import MANIFEST, POLICY_FILE, base_folder
 from threespo.policy.settings import MAX_BATCH_ROWS, SamplingSettings, TemplateSettings
 from threespo.runs.settings import RunSettings
 
@@ -44,7 +44,7 @@ def untrained_weights(settings: RunSettings) -> str:
         InputError: if the policy stage has not run.
     """
     run = settings.run
-    return read_weights_source(settings.paths.policy(run.env, run.policy), run.method)
+    return read_weights_source(settings.paths.policy(run.env, run.policy), run.method, run.seed)
 
 
 def read_prepared_inputs(settings: RunSettings) -> dict[str, Any]:
@@ -61,8 +61,13 @@ def read_prepared_inputs(settings: RunSettings) -> dict[str, Any]:
     }
 
 
-def read_weights_source(folder: Path, method: str) -> str:
+def read_weights_source(folder: Path, method: str, seed: int = 0) -> str:
     """Return the folder of the weights that a policy's folder describes, for a method or an untrained row.
+
+    Args:
+        folder: of the policy.
+        method: of the run, or the name of an untrained row.
+        seed: training seed of the run, or the number of the base.
 
     Raises:
         InputError: if the description is missing, or is none.
@@ -87,8 +92,16 @@ def read_weights_source(folder: Path, method: str) -> str:
             f"{description}: no description of a policy: expected the kind 'tiny', or 'pretrained' with a source, "
             f"found {str((kind, source))[:80]}. Remove its folder and run the study again: the policy stage makes it anew."
         )
-    # A reference row names the policy that it plays: the base, or the strong clone.
-    return str(folder / (method if method in REFERENCE_METHODS else "base"))
+    if method == "strong":
+        return str(folder / method)
+
+    bases = facts.get("bases", 1)
+    if not isinstance(bases, int) or bases < 1:
+        raise InputError(
+            f"{description}: expected a number of bases from 1, found {str(bases)[:80]}. "
+            "Remove its folder and run the study again: the policy stage makes it anew."
+        )
+    return str(folder / base_folder(seed % bases))
 
 
 def load_run_policy(settings: RunSettings, source: str) -> "Policy":

@@ -33,6 +33,7 @@ from threespo.runs.setup import (
     read_prepared_inputs,
     untrained_weights,
 )
+from threespo.runs.training_settings import TrainingSettings
 from threespo.tables import write_table
 
 
@@ -73,7 +74,7 @@ def train_on_rank_0(settings: TrainSettings) -> None:
     # Methods step the environment themselves: without this, its time would count as the method's.
     timed_env = TimedEnvironment(setup.env)
     setup = replace(setup, env=timed_env)
-    tasks = choose_pool(load_tasks(settings, "train"), settings.training.pool)
+    tasks = choose_pool(load_tasks(settings, "train"), settings.training, settings.run.seed)
     method = make_method(settings.method, settings.options, common_settings(settings, tasks))
     with parts_on_all_ranks(settings, source, method.critic_rate) as parts:
         TrainingRun(settings, setup, timed_env, tasks, method, parts).run()
@@ -220,12 +221,17 @@ class TrainingRun:
         shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 
-def choose_pool(tasks: list[Task], size: int | None) -> list[Task]:
-    """Return the games that a run draws from: the same in every run, chosen by a hash of their ids.
+def choose_pool(tasks: list[Task], training: TrainingSettings, seed: int) -> list[Task]:
+    """Return the games that a run draws from, chosen by a hash of their ids.
 
-    ``size`` None takes all. Not the first ones: tasks are sorted by id, which begins with the task type.
+    Args:
+        tasks: all games of the training split.
+        training: how many games the pool has (``None``: all), and whether each training seed has a pool of its own.
+        seed: training seed of the run.
     """
-    return sorted(tasks, key=lambda task: derive("pool", task.task_id))[:size]
+    # Not the first ones: tasks are sorted by id, which begins with the task type.
+    drawn_by = ("pool", seed) if training.pool_by_seed else ("pool",)
+    return sorted(tasks, key=lambda task: derive(*drawn_by, task.task_id))[: training.pool]
 
 
 def common_settings(settings: TrainSettings, pool: list[Task]) -> CommonSettings:

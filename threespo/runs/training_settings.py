@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from threespo.settings import MAX_TEMPERATURE, MAX_TOKENS, Execution, Settings
+from threespo.settings import MAX_TEMPERATURE, MAX_TOKENS, Execution, Later, Settings
 
 # Bounds far above any real run: they catch typos, which would cost hours before they show.
 MAX_ROWS = 1_000_000
@@ -63,6 +63,9 @@ class TrainingSettings(Settings):
     pool: int | None = Field(default=None, ge=1, le=MAX_TASKS)
     """Training games that tasks are drawn from (``null``: all). State statistics need repeated visits,
     and a small pool is visited often; the paper's 6,400 draws visit each of 3,553 games 1.8 times."""
+    pool_by_seed: Annotated[bool, Later] = False
+    """Each training seed draws a pool of its own, so that intervals over seeds cover the choice of games, too; equal seeds
+    of all methods share one. False: one pool for all runs, of which no interval says how much hangs on it."""
     group_size: int = Field(default=8, ge=2, le=1024)
     """Rollouts per task of group methods; G_max, the most samples per state, of 3SPO (tab:hyperparams: 8)."""
     minibatch: int = Field(default=256, ge=1, le=MAX_ROWS)

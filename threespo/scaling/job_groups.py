@@ -207,7 +207,8 @@ def _evaluations(study: Study, texts: Texts) -> list[JobGroup]:
         groups.append(_playing_group(study, stage, run, episodes, texts[run.env, run.policy]))
 
     for run in trial_runs(study):
-        add("evaluate", run, count_games(study, run.env, "calibration"))
+        splits = study.tuning.splits if study.tuning else ()
+        add("evaluate", run, sum(count_games(study, run.env, split) for split in splits))
 
     # Closed models compute elsewhere and take no time of this machine.
     local = local_policies(study)

@@ -183,6 +183,8 @@ def _in_environments(study: Study) -> Iterator[str]:
 
 
 def _pool(study: Study, env: str, here: StudyAt) -> Iterator[str]:
+    if here.training.pool_by_seed and here.training.pool is None:
+        yield f"training.pool_by_seed: found true, but every run in {env} has all games: give 'training.pool' a number"
     most = here.settings.most_training_tasks
     pool = here.training.pool
     if most is not None and pool is not None and pool > most[1]:

@@ -29,6 +29,7 @@ from threespo.runs.training_settings import (
 )
 from threespo.settings import (
     HUB_REVISION_PATTERN,
+    MAX_SEEDS,
     DistinctListOf,
     Execution,
     Label,
@@ -54,6 +55,9 @@ class PolicySettings(SamplingSettings, PolicyScale):
     """``tiny`` only: a name in threespo/imitation/settings.py (``s``: the paper's 1.5B model, ``m``: its 7B)."""
     weakness: Weakness = "planted"
     """``tiny`` only: ``planted`` is a good clone made careless on purpose, ``early`` one whose cloning was stopped early."""
+    bases: Annotated[int, Field(ge=1, le=MAX_SEEDS), Later] = 1
+    """``tiny`` only: base policies of so many cloning seeds. A run starts from base number (training seed modulo ``bases``),
+    so that what training gains is averaged over bases; with as many bases as training seeds every seed has its own."""
     source: str | None = Field(default=None, min_length=1)
     """``pretrained`` only: a local folder or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
     revision: Annotated[str, Field(pattern=HUB_REVISION_PATTERN)] | None = None
@@ -83,6 +87,8 @@ class PolicySettings(SamplingSettings, PolicyScale):
             raise ValueError(
                 "'weakness' is of kind 'tiny' only: leave it out, other kinds are taken as they are"
             )
+        if self.kind != "tiny" and self.bases != 1:
+            raise ValueError("'bases' is of kind 'tiny' only: other kinds have one base, leave it out")
         if self.kind != "pretrained" and TemplateSettings.part_of(self) != TemplateSettings():
             raise ValueError(
                 "'chat_template_kwargs' and 'chat_template_date' are of kind 'pretrained' only: leave them out"
@@ -163,6 +169,17 @@ class TuningSettings(Settings):
     seeds: Seeds = (1000,)
     """Training seeds of a rate's trials, none of the study's own. One is enough to avoid a rate that does not suit a method,
     not to find its best: two runs of one rate may be 40 points apart."""
+    splits: Annotated[DistinctListOf[Name], Field(min_length=1), Later] = ("calibration",)
+    """Splits that a trial is evaluated on. The choice is by the first one alone, which is ``calibration``; others show how
+    success depends on the rate on tasks that nothing is chosen by."""
+
+    @model_validator(mode="after")
+    def _rates_are_chosen_on_calibration(self) -> "TuningSettings":
+        if self.splits[0] != "calibration":
+            raise ValueError(
+                f"splits: expected 'calibration' first, by which rates are chosen, found {self.splits[0]!r}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _rates_are_a_grid(self) -> "TuningSettings":

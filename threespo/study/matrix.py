@@ -4,7 +4,7 @@ from typing import Literal
 
 from threespo.errors import InputError, format_names
 from threespo.methods.registry import searches
-from threespo.paths import REFERENCE_METHODS, Run
+from threespo.paths import Run
 from threespo.study.config import Study
 from threespo.study.parts import MAIN_PART, PARTS, Part
 
@@ -57,14 +57,20 @@ def trials_of(study: Study, env: str, policy: str, method: str) -> list[Run]:
 
 
 def reference_runs(study: Study) -> list[Run]:
-    """Return the untrained rows: every policy's base, and the strong clone of tiny policies."""
-    return [
-        Run(env, name, method, 0)
-        for env in study.environments
-        for name in local_policies(study)
-        for method in REFERENCE_METHODS
-        if study.covers(PARTS, env, name) and (method == "base" or study.policies[name].kind == "tiny")
-    ]
+    """Return the untrained rows: every policy's bases, and the strong clone of tiny policies.
+
+    The seed of a base is its number, from 0 (``PolicySettings.bases``); there is one strong clone.
+    """
+    runs = []
+    for env in study.environments:
+        for name in local_policies(study):
+            if not study.covers(PARTS, env, name):
+                continue
+            policy = study.policies[name]
+            runs += [Run(env, name, "base", number) for number in range(policy.bases)]
+            if policy.kind == "tiny":
+                runs.append(Run(env, name, "strong", 0))
+    return runs
 
 
 def prompted_runs(study: Study) -> list[Run]:
@@ -100,7 +106,8 @@ def runs_of_part(study: Study, part: Part) -> list[Run]:
 
 def base_policies(study: Study) -> list[tuple[str, str]]:
     """Return (environment, policy) of every base policy that has rows."""
-    return [(run.env, run.policy) for run in reference_runs(study) if run.method == "base"]
+    bases = [run for run in reference_runs(study) if run.method == "base"]
+    return list(dict.fromkeys((run.env, run.policy) for run in bases))
 
 
 def weights_source(study: Study, run: Run) -> Literal["run", "policy", "endpoint"]:

@@ -75,8 +75,9 @@ def learning_table(study: "Study", episodes: pd.DataFrame) -> pd.DataFrame:
         training = section.training
         entry = section.methods[run.method]
 
-        # All runs of an environment and policy start from one base, which is evaluated once.
-        start = points_of_run[(run.env, run.policy, "base", 0)]
+        # A base is evaluated once, for all runs that start from it.
+        base = run.seed % study.policies[run.policy].bases
+        start = points_of_run[(run.env, run.policy, "base", base)]
         start = start.assign(method=run.method, training_seed=run.seed)
         points = pd.concat([start, points_of_run[(run.env, run.policy, run.method, run.seed)]])
         shares = [

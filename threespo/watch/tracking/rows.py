@@ -252,7 +252,9 @@ def _find_untrained(tracked: TrackedRun) -> RunFolder | None:
     curves = learning_runs(tracked.study)
     for base in reference_runs(tracked.study):
         same_policy = (base.env, base.policy) == (tracked.run.env, tracked.run.policy)
-        if base.method == "base" and base in curves and same_policy:
+        number = tracked.run.seed % tracked.study.policies[base.policy].bases
+        is_start = base.method == "base" and base.seed == number
+        if is_start and base in curves and same_policy:
             return tracked.paths.run(base)
     return None
 
