@@ -19,7 +19,18 @@ from threespo.study.matrix import evaluated_runs
 from workflow.publish import differences, per_run
 
 ROOT = Path(__file__).resolve().parents[2]
-SMOKE = load_study(ROOT / "config" / "studies" / "smoke.yaml")
+SMOKE = load_study(
+    ROOT / "config" / "studies" / "smoke.yaml",
+    {
+        "methods": {
+            "threespo-improved": {
+                "method": "threespo",
+                "learning_rate": 1e-4,
+                "options": {"preset": "improved"},
+            }
+        }
+    },
+)
 MINI = load_study(ROOT / "config" / "studies" / "mini.yaml")
 
 
