@@ -165,8 +165,8 @@ class Threespo:
     def _make_update(self, batches: list[tuple[Row, ...]]) -> UpdateRequest:
         # Eq. 5 averages over the tokens of a response, then over the responses of a state.
         loss = make_loss_settings(self.common, "seq-mean-token-mean", self.options.clip_high)
-        if self.options.kl_coef is not None:
-            loss = replace(loss, kl_coef=self.options.kl_coef)
+        if not self.options.kl:
+            loss = replace(loss, kl_coef=0.0)
         return UpdateRequest(tuple(batches), loss)
 
     def _reopen_gates(self, epoch: int) -> None:

@@ -126,8 +126,8 @@ class UpdateOptions(MethodOptions):
     """Groups whose rewards spread less are not learned from."""
     clip_high: Annotated[float | None, Later] = Field(default=None, gt=0, le=1_000_000)
     """Upper clip of the ratio (the authors' loop: 0.3); by default the study's ``training.clip``."""
-    kl_coef: Annotated[float | None, Later] = Field(default=None, ge=0, le=1_000_000)
-    """Weight of the KL penalty (the authors' loop: 0); by default the study's ``training.kl_coef``."""
+    kl: Annotated[bool, Later] = True
+    """Keep the study's KL penalty; False drops it (the authors' loop)."""
     without_signal: Literal["skip", "kl"] = "skip"
     """Groups with equal rewards and single samples: no optimizer step, or one on the KL penalty alone (eq. 5 with A = 0)."""
 
@@ -165,7 +165,7 @@ _AUTHORS_GUI: dict[str, Any] = {
     "max_paths_per_task": 1_000_000,
     "update_unit": "tick",
     "clip_high": 0.3,
-    "kl_coef": 0.0,
+    "kl": False,
 }
 
 _PRESETS = {
