@@ -33,7 +33,7 @@ from threespo.provenance.records import try_read_record
 from threespo.results.settings import ResultSettings
 from threespo.study.config import Study
 from threespo.study.marks import AcceptedStep, describe_mark, json_digest
-from threespo.study.matrix import learning_runs, runs_of_part, trial_runs
+from threespo.study.matrix import base_trials, learning_runs, runs_of_part, trial_runs
 from threespo.study.parts import PARTS, Part
 
 STAGES: dict[str, Stage] = {
@@ -121,7 +121,7 @@ def list_jobs(study: Study) -> list[Job]:
     """Return all jobs of a study; each comes after those that it needs."""
     everything = [Job(name, job) for name, stage in STAGES.items() for job in stage.jobs(study)]
     # Trials are trained and evaluated before the runs whose learning rates they decide.
-    trials = {run.run_id for run in trial_runs(study)}
+    trials = {run.run_id for run in (*base_trials(study), *trial_runs(study))}
 
     def comes_later(job: Job) -> bool:
         return job.stage not in ("data", "policy", "tune") and job.name not in trials
