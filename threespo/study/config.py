@@ -165,7 +165,7 @@ class TuningSettings(Settings):
     """Training seeds of a rate's trials, none of the study's own. One is enough to avoid a rate that does not suit a method,
     not to find its best: two runs of one rate may be 40 points apart."""
     splits: Annotated[DistinctListOf[Name], Field(min_length=1), Later] = (CALIBRATION,)
-    """Splits that trials are judged on, in an environment those that it has. The choice is made on ``calibration`` alone, and
+    """Splits that trials are judged on, in an environment those that it has. The choice is made on ``calibration`` alone, so
     that must be among them; the others show what it is worth on tasks that it was not made on."""
     max_extensions: Annotated[int, Field(ge=0, le=16), Later] = 0
     """Rates that a method may try beyond the grid, one after another, while its best rate is at an edge of what it has tried
