@@ -114,6 +114,11 @@ class RunFolder:
         return self.folder / "evaluation_example.parquet"
 
     @property
+    def made_by(self) -> Path:
+        """By what a trial beyond the grid was made, which has no records (``threespo.runs.trials``)."""
+        return self.folder / "made_by.json"
+
+    @property
     def learning(self) -> Path:
         """One row per episode of every snapshot's evaluation."""
         return self.folder / "learning.parquet"
@@ -171,6 +176,10 @@ class Paths:
     def choice(self, env: str, policy: str, method: str) -> Path:
         """File with the learning rate that was chosen."""
         return self.root / "tuning" / env / policy / f"{method}.json"
+
+    def trials(self, env: str, policy: str, method: str) -> Path:
+        """File with what the choice was made from; apart from it, since runs depend on the rate alone."""
+        return self.root / "tuning" / env / policy / f"{method}.trials.json"
 
     def decision_trees(self, family: str, method: str) -> Path:
         """File with one row of the study's section ``laboratory``."""

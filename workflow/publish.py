@@ -7,6 +7,7 @@ studies show of it.
 import argparse
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,9 @@ from threespo.files import replace_file, write_text
 from threespo.paths import PUBLISHED_MINI, Paths
 from threespo.pipeline.plan import check_study
 from threespo.provenance.digests import file_digest
-from threespo.results.analysis.comparisons import compare_methods
+from threespo.results.analysis.comparisons import Comparison, compare_methods
 from threespo.results.analysis.published import COLUMNS
+from threespo.results.analysis.rates import Row, rows_at_edge
 from threespo.results.collect import RUN_COLUMNS
 from threespo.study.catalogue import items_of
 from threespo.study.load import load_study
@@ -87,8 +89,8 @@ def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFr
         folder / "runs.csv": per_run(runs, metrics, episodes, evaluation_digests(study, paths)),
         folder / "claims.csv": claims[[*CLAIM_COLUMNS]],
     }
-    more = {name: read_table(paths.table(name)) for name in ("learning", "time_to", "tuning")}
-    more["differences"] = differences(study, episodes)
+    more = {name: read_table(paths.table(name)) for name in ("learning", "time_to", "tuning", "rates")}
+    more["differences"] = differences(study, episodes, rows_at_edge(more["rates"]))
     tables |= {folder / f"{name}.csv": frame for name, frame in more.items() if len(frame)}
     if paths.root.name == PUBLISHED_MINI.stem:
         commits = " ".join(sorted(runs["commit"].unique()))
@@ -141,15 +143,18 @@ def per_run(
     )
 
 
-def differences(study: "Study", episodes: "pd.DataFrame") -> "pd.DataFrame":
+def differences(
+    study: "Study", episodes: "pd.DataFrame", edges: "Mapping[Row, str] | None" = None
+) -> "pd.DataFrame":
     """Return how many points of success each trained method is above the reference, as the report's first table has it.
 
     ``seeds_alone`` is how many training seeds an arm would decide an undecided one, if it were the only one; empty where it
-    is more than a thousand.
+    is more than a thousand. ``at_edge``, in studies with trials of learning rates, names the methods of a pair whose rate is
+    at an edge of what was tried.
     """
     import pandas as pd
 
-    found = [one for one in compare_methods(study, episodes) if one.family == "reference"]
+    found = [one for one in compare_methods(study, episodes, edges or {}) if one.family == "reference"]
     order = list(study.methods)
     rows = [
         {
@@ -165,10 +170,19 @@ def differences(study: "Study", episodes: "pd.DataFrame") -> "pd.DataFrame":
             "p_holm": one.p_holm,
             "side": one.verdict,
             "seeds_alone": one.seeds_needed(),
+            **_name_edges(study, one, edges or {}),
         }
         for one in sorted(found, key=lambda one: order.index(one.method))
     ]
     return pd.DataFrame(rows)
+
+
+def _name_edges(study: "Study", comparison: Comparison, edges: "Mapping[Row, str]") -> dict[str, str]:
+    if study.tuning is None:
+        return {}
+    setting = (comparison.env, comparison.policy)
+    pair = (comparison.method, comparison.other)
+    return {"at_edge": " ".join(method for method in pair if (*setting, method) in edges)}
 
 
 def main() -> int:

@@ -135,7 +135,10 @@ class TrainingRun:
     def _resume(self) -> Progress:
         """Return where the run stands, with learner, critic and method in the state of the newest checkpoint."""
         progress = checkpoint.load_checkpoint(
-            self.checkpoints, _identity(self.settings), self._trained_models(), self.settings.ranks
+            self.checkpoints,
+            training_identity(self.settings),
+            self._trained_models(),
+            self.settings.ranks,
         )
         # Before the first epoch, not after it: two checkpoints are kept while one is written. On
         # resuming, what is there is replaced one by one.
@@ -253,7 +256,7 @@ def common_settings(settings: TrainSettings, pool: list[Task]) -> CommonSettings
     )
 
 
-def _identity(settings: TrainSettings) -> str:
+def training_identity(settings: TrainSettings) -> str:
     """Hash what decides the run's bytes: code, settings, games and base policy, not labels, evaluation or other runs."""
     decisive: dict[str, Any] = {
         "settings": settings.key(),

@@ -54,6 +54,7 @@ LACKS = {
     "snapshots": "no snapshots of training; smoke has them",
     "uniform": "no row with equally many samples in every state; mini has one",
     "laboratory": "no decision trees; trees has them",
+    "tuning": "no trials of learning rates; early has them",
 }
 """What is said where a study lacks what a notebook needs."""
 
@@ -82,6 +83,7 @@ TABLES = (
     "case_study",
     "reasoning",
     "tuning",
+    "rates",
     "laboratory",
     "claims",
     "regret",
@@ -102,7 +104,9 @@ class Notebook(Settings):
     ``inputs``, its ``tables``."""
     tables: DistinctListOf[Literal[TABLES]] = ()  # type: ignore[valid-type]
     """Tables of the study that it reads; none where it draws what is the same in every study."""
-    needs: Literal["nothing", "searches", "probe", "snapshots", "uniform", "laboratory"] = "nothing"
+    needs: Literal["nothing", "searches", "probe", "snapshots", "uniform", "laboratory", "tuning"] = (
+        "nothing"
+    )
     """What a study must have for the notebook to have data."""
     paper: DistinctListOf[Annotated[str, Field(pattern=r"^[\w.-]+$")]] = ()
     """Files of ``config/paper`` that it reads besides tables."""
@@ -241,6 +245,7 @@ def notebooks_of(study: Study) -> list[str]:
         "probe": study.probe is not None,
         "snapshots": bool(learning_runs(study)),
         "laboratory": study.laboratory is not None,
+        "tuning": study.tuning is not None,
         "uniform": not paper_rows.isdisjoint(UNIFORM_ROWS),
     }
     return [name for name, entry in read_catalogue().notebooks.items() if has[entry.needs]]

@@ -79,6 +79,16 @@ def describe_mark(study: Study, code: str, steps: Collection[AcceptedStep] = ())
     )
 
 
+def describe_rates_at_edge(rows: Collection[str]) -> str:
+    """Return what a mark says of rows (ENV/POLICY/METHOD) whose learning rate is at an edge; empty without any."""
+    if not rows:
+        return ""
+    return (
+        f" Not confirmatory are the rows {', '.join(rows)}: their best learning rate is at the edge of what was tried, so "
+        "what is compared with them is left undecided. Give 'tuning' more 'max_extensions', under a new mark."
+    )
+
+
 def _reachable(start: str, steps: Collection[AcceptedStep]) -> set[str]:
     """Return the digests that accepted changes lead to, one after another, from the frozen one."""
     found = {start}
