@@ -28,13 +28,13 @@ from threespo.study.config import Study
 from threespo.study.configuration import CONFIGURATION_DIGEST, STUDY_FILE_DIGEST, read_call
 from threespo.study.load import dump_study
 from threespo.study.marks import configuration_digest
-from threespo.study.resolve import Resolved
+from threespo.study.resolve import ResolvedStudy
 
 
 class WorkflowRun:
     """Decides what runs in one call of the workflow, and locks the study meanwhile."""
 
-    def __init__(self, resolved: Resolved) -> None:
+    def __init__(self, resolved: ResolvedStudy) -> None:
         """Prepare for a call; nothing is read or written yet."""
         self._resolved = resolved
         self._study = resolved.study
@@ -150,7 +150,7 @@ class WorkflowRun:
 
     def _copy_cassettes(self) -> None:
         """Copy the recorded replies of the unchanged study: they cost money. No links, since cassettes grow in place."""
-        theirs = self._resolved.unchanged.cassettes
+        theirs = self._resolved.unchanged_paths.cassettes
         ours = self._paths.cassettes
         if theirs.is_dir() and not ours.exists():
             with replace_folder(ours) as temporary:
