@@ -27,7 +27,7 @@ from threespo.pipeline import (
     tune,
 )
 from threespo.pipeline.stage import Files, Outputs, Stage
-from threespo.provenance.code import code_of, function_reference
+from threespo.provenance.code import digest_reachable_code, function_reference
 from threespo.provenance.digests import semantic_digest
 from threespo.provenance.records import try_read_record
 from threespo.results.settings import ResultSettings
@@ -94,7 +94,9 @@ class Job(JobId):
     def code(self, study: Study) -> dict[str, str]:
         """Return the digest of every part of the package, and of every data file, that the job may run or read."""
         stage = STAGES[self.stage]
-        return code_of(function_reference(stage.run), tuple(stage.extra_modules(study, self.name)))
+        return digest_reachable_code(
+            function_reference(stage.run), tuple(stage.extra_modules(study, self.name))
+        )
 
 
 class ResultContext:

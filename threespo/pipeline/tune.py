@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from threespo.paths import Paths, Run
 from threespo.pipeline import evaluate, train
 from threespo.pipeline.stage import Files, Outputs, Stage
-from threespo.provenance.code import code_of, function_reference
+from threespo.provenance.code import digest_reachable_code, function_reference
 from threespo.runs.settings import ExtensionSettings, TuneSettings
 from threespo.study.config import Study
 from threespo.study.marks import json_digest
@@ -48,7 +48,7 @@ def _extension_settings(study: Study, paths: Paths, name: str) -> ExtensionSetti
         return None
     # Any trial of the row will do: the others differ in their run and rate only.
     trial = trials_of(study, *name.split("/"))[0].run_id
-    code = code_of(function_reference(run), tuple(extra_modules(study, name)))
+    code = digest_reachable_code(function_reference(run), tuple(extra_modules(study, name)))
     return ExtensionSettings(
         max_extensions=tuning.max_extensions,
         factor=tuning.extension_factor,

@@ -29,9 +29,9 @@ from threespo.runs.settings import TrainSettings
 from threespo.runs.setup import (
     check_sampler_installed,
     episode_setup,
+    initial_weights,
     load_tasks,
     read_prepared_inputs,
-    untrained_weights,
 )
 from threespo.runs.training_settings import TrainingSettings
 from threespo.tables import write_table
@@ -68,7 +68,7 @@ def train_on_rank_0(settings: TrainSettings) -> None:
     from threespo.runs.ranks import parts_on_all_ranks
 
     # First, so that what is missing is reported at once and not after all games are read.
-    source = untrained_weights(settings)
+    source = initial_weights(settings)
     check_sampler_installed(settings.sampling)
     setup = episode_setup(settings)
     # Methods step the environment themselves: without this, its time would count as the method's.

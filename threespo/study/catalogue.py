@@ -48,7 +48,7 @@ REPORT_NUMBERS = (PAPER_FOLDER / "compute.yaml", PAPER_FOLDER / "limitations.yam
 ITEMS = PAPER_FOLDER / "items.yaml"
 """The catalogue of items."""
 
-LACKS = {
+MISSING_DATA = {
     "searches": "no row searches",
     "probe": "no `probe` of scores; mini has one",
     "snapshots": "no snapshots of training; smoke has them",
@@ -197,10 +197,11 @@ def _read_file(file: Path, _absolute: str, _modified: int) -> Catalogue:
     try:
         return Catalogue.model_validate(values)
     except ValidationError as error:
-        faults = []
-        for fault in error.errors():
-            faults.append(f"{_field_name(fault, values)}: {explain_error(fault, Catalogue)}")
-        # What explains faults is made for studies, and names a fault of the whole file so.
+        faults = [
+            f"{_field_name(fault, values)}: {explain_error(fault, Catalogue)}"
+            for fault in error.errors()
+        ]
+        # ``field_name`` is made for studies, and calls a fault of the whole file one of the study.
         message = "; ".join(faults).replace("study: ", "", 1)
         raise InputError(f"{file}: {message}") from error
 
@@ -237,9 +238,9 @@ def notebook_file(name: str) -> Path:
 def notebooks_of(study: Study) -> list[str]:
     """Return the notebooks that a study has data for."""
     # The bases have snapshots, too, and are no methods.
-    with_curves = [run.method for run in learning_runs(study) if run.method in study.methods]
-    paper_rows = {study.methods[method].paper_row for method in with_curves}
-    has = {
+    methods = {run.method for run in learning_runs(study)} & study.methods.keys()
+    paper_rows = {study.methods[method].paper_row for method in methods}
+    has_data = {
         "nothing": True,
         "searches": bool(searching_runs(study)),
         "probe": study.probe is not None,
@@ -248,7 +249,7 @@ def notebooks_of(study: Study) -> list[str]:
         "tuning": study.tuning is not None,
         "uniform": not paper_rows.isdisjoint(UNIFORM_ROWS),
     }
-    return [name for name, entry in read_catalogue().notebooks.items() if has[entry.needs]]
+    return [name for name, entry in read_catalogue().notebooks.items() if has_data[entry.needs]]
 
 
 def figure_files_of(name: str) -> list[tuple[str, str]]:
@@ -290,7 +291,7 @@ def missing_items(study: Study) -> list[tuple[Item, str]]:
         # A table without rows says so itself.
         if item.notebook not in drawn and item.kind != "table":
             needed = catalogue.notebooks[item.notebook].needs
-            missing.append((item, LACKS[needed]))
+            missing.append((item, MISSING_DATA[needed]))
     return missing
 
 

@@ -38,7 +38,7 @@ REPOSITORY_FOLDERS = (
 """The repository's folders, hidden ones apart, and those that `make` writes."""
 
 
-class ConfigOrigin:
+class Configuration:
     """The values of the configuration, and where each is written.
 
     Attributes:
@@ -176,29 +176,29 @@ def check_study_file(paths: Paths) -> None:
         )
 
 
-def results_folder(places: ConfigOrigin) -> Path:
+def results_folder(config: Configuration) -> Path:
     """Return the folder that studies put their results into.
 
     Raises:
         InputError: if it is no name of a folder that the workflow can use, or a file is in its place.
     """
-    text = places.value("results", "results", str, "the path of a folder")
+    text = config.value("results", "results", str, "the path of a folder")
     if not _FOLDER.fullmatch(text):
         raise InputError(
-            f"{places.where('results')}: expected the path of a folder without blanks, quotes or brackets, "
+            f"{config.where('results')}: expected the path of a folder without blanks, quotes or brackets, "
             f"found {_shown(text)}"
         )
     folder = Path(text)
-    _refuse_own(folder, places.where("results"))
+    _refuse_own(folder, config.where("results"))
     for place in (folder, *folder.parents):
         try:
             blocked = place.exists() and not place.is_dir()
         except OSError as error:
             raise InputError(
-                f"{places.where('results')}: not the path of a folder ({error.strerror})"
+                f"{config.where('results')}: not the path of a folder ({error.strerror})"
             ) from error
         if blocked:
-            raise InputError(f"{places.where('results')}: {place} is a file; choose another folder")
+            raise InputError(f"{config.where('results')}: {place} is a file; choose another folder")
     return folder
 
 
