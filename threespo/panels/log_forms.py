@@ -69,7 +69,7 @@ def _refuse_other_forms(value: Fields, where: str) -> None:
     fields = value.keys()
     names_task = any(value.get(name) for name in TASK)
     is_overall = fields == {"overall"} and isinstance(value["overall"], dict)
-    explanation = ""
+    explanation: str | None = None
     if {"name", "memory", "is_success"} <= fields and not names_task:
         explanation = (
             f"a result of Reflexion (env_results_trial_N.json), which is not read: {value['name']!r} names no game; write "
