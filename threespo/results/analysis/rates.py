@@ -1,6 +1,7 @@
 """The trials of learning rates as a table, and the rows whose rate is at an edge of what was tried."""
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,17 +40,18 @@ def rate_table(study: "Study", paths: "Paths") -> pd.DataFrame:
     """Return every trial's result on every split that trials are judged on; no rows where rates are given by hand.
 
     Returns:
-        ``RATE_COLUMNS``, a row for each trial and split, in the study's order, rates rising. Success and score are percents;
-        the score is NaN in environments that have none. ``base_...`` is the untrained policy on the same games, its 95 %
-        interval over clusters of tasks. ``at_edge`` (``lower``, ``upper`` or empty) and ``equals_base`` are of the chosen
-        rate, and so the same in all rows of a method.
+        ``RATE_COLUMNS``, a row for each trial and split, in the study's order, rates rising, ``calibration`` first. Success
+        and score are percents; the score is NaN in environments that have none. ``base_...`` is the untrained policy on the
+        same games, its 95 % interval over clusters of tasks. ``at_edge`` (``lower``, ``upper`` or empty) and ``equals_base``
+        are of the chosen rate, and so the same in all rows of a method.
     """
     bases = {(run.env, run.policy): _base_columns(run, paths) for run in base_trials(study)}
     rows: list[dict[str, Any]] = []
     for env, policy, method in tuned_rows(study):
         choice = read_trials(paths, env, policy, method)
         has_score = "score" in presentation(env).measures
-        for trial in sorted(choice["trials"], key=lambda trial: float(trial["learning_rate"])):
+        order = itemgetter("learning_rate", "training_seed", "split")
+        for trial in sorted(choice["trials"], key=order):
             rows.append(
                 {
                     "env": env,
