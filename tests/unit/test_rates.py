@@ -19,6 +19,7 @@ from threespo.results.claims.judging import judge_claims
 from threespo.results.claims.rules import Above, read_claims
 from threespo.results.paper.rate_figure import draw_rates
 from threespo.results.paper_numbers import read_paper
+from threespo.study.checks import edge_problems, find_problems
 from threespo.study.config import Study
 from threespo.study.confirmatory import Freeze
 from threespo.study.load import parse_study
@@ -186,6 +187,16 @@ def test_the_mark_of_a_study_names_rows_at_an_edge(paths):
     said = ResultContext(study.model_copy(update={"confirmatory": mark}), paths).fields["mark"]
     assert "Not confirmatory are the rows alfworld/tiny-s/threespo-literal:" in said
     assert "grpo" not in said
+
+
+def test_a_grid_that_is_not_extended_is_not_frozen():
+    tuning = tuned().tuning
+    assert tuning is not None
+    assert list(edge_problems(tuned())) == []
+    bare = tuned(tuning=tuning.model_dump() | {"max_extensions": 0})
+    assert [problem.split(":")[0] for problem in edge_problems(bare)] == ["tuning.max_extensions"]
+    # A study that has its mark already keeps it.
+    assert find_problems(bare) == []
 
 
 def test_the_figure_draws_means_with_the_base_and_the_choice(paths):
