@@ -144,7 +144,7 @@ def test_a_row_at_an_edge_is_noted_and_named_in_the_caveats(paths):
     )
     noted = note_edges(main, edges).set_index("method")["note"]
     assert noted["grpo"] == ""
-    assert noted["threespo-literal"].startswith("the smallest learning rate tried")
+    assert noted["threespo-literal"].startswith("learning rate at the lower edge")
     caveats = " ".join(list_caveats(study, "", edges))
     assert "(tiny-s, lower)" in caveats
     assert "at the edge of what was tried" not in " ".join(list_caveats(study))

@@ -27,8 +27,8 @@ RATE_COLUMNS = (
 TUNING_COLUMNS = ("env", "policy", "method", "learning_rate", "training_seed", "success", "chosen")
 
 EDGES = {
-    "lower": "the smallest learning rate tried, and a smaller one may be better",
-    "upper": "up to the largest learning rate tried, and a larger one may be better",
+    "lower": "learning rate at the lower edge of those tried: a smaller one may be better",
+    "upper": "learning rate at the upper edge of those tried: a larger one may be better",
 }
 """What a row's note says of its rate."""
 
