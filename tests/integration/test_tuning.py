@@ -66,6 +66,7 @@ def chosen(paths: Paths) -> tuple[bytes, bytes]:
     return paths.choice(*names).read_bytes(), trials_file(paths, *names).read_bytes()
 
 
+@pytest.mark.long
 def test_a_grid_that_is_too_high_is_extended_downwards_to_the_bytes_of_ordinary_trials(
     tried, tmp_path, tmp_path_factory, monkeypatch, capsys
 ):

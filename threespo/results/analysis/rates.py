@@ -1,6 +1,7 @@
 """The trials of learning rates as a table, and the rows whose rate is at an edge of what was tried."""
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +27,8 @@ RATE_COLUMNS = (
 TUNING_COLUMNS = ("env", "policy", "method", "learning_rate", "training_seed", "success", "chosen")
 
 EDGES = {
-    "lower": "the smallest learning rate tried, and a smaller one may be better",
-    "upper": "up to the largest learning rate tried, and a larger one may be better",
+    "lower": "learning rate at the lower edge of those tried: a smaller one may be better",
+    "upper": "learning rate at the upper edge of those tried: a larger one may be better",
 }
 """What a row's note says of its rate."""
 
@@ -39,8 +40,8 @@ def rate_table(study: "Study", paths: "Paths") -> pd.DataFrame:
     """Return every trial's result on every split that trials are judged on; no rows where rates are given by hand.
 
     Returns:
-        ``RATE_COLUMNS``, a row for each trial and split, in the study's order, rates rising. Success and score are percents;
-        the score is NaN in environments that have none. ``base_...`` is the untrained policy on the same games: the mean
+        ``RATE_COLUMNS``, a row for each trial and split, in the study's order, rates rising, ``calibration`` first.
+        Success and score are percents; the score is NaN in environments that have none. ``base_...`` is the untrained policy on the same games: the mean
         of its bases with a 95 % interval over them, or over clusters of tasks where there is one base. ``at_edge``
         (``lower``, ``upper`` or empty) and ``equals_base`` are of the chosen rate, the same in all rows of a method.
     """
@@ -51,7 +52,8 @@ def rate_table(study: "Study", paths: "Paths") -> pd.DataFrame:
     for env, policy, method in tuned_rows(study):
         choice = read_trials(paths, env, policy, method)
         has_score = "score" in presentation(env).measures
-        for trial in sorted(choice["trials"], key=lambda trial: float(trial["learning_rate"])):
+        order = itemgetter("learning_rate", "training_seed", "split")
+        for trial in sorted(choice["trials"], key=order):
             rows.append(
                 {
                     "env": env,

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from threespo.envs.spec import CALIBRATION
 from threespo.results.analysis.statistics import mean_interval
 from threespo.results.labels import label, styles, titled
 from threespo.results.paper.layout import add_legend, create_panels, format_percent
@@ -42,8 +41,6 @@ def draw_rates(rates: pd.DataFrame) -> "tuple[Figure, pd.DataFrame]":
 
     keys = ["env", "policy", "split"]
     panels = rates[keys].drop_duplicates().to_dict("records")
-    # The split that rates are chosen on first.
-    panels.sort(key=lambda panel: (panel["env"], panel["policy"], panel["split"] != CALIBRATION))
     figure, axes = create_panels(None, len(panels), 2.1, across=3)
     environments = list(dict.fromkeys(rates["env"]))
     methods = list(dict.fromkeys(rates["method"]))
