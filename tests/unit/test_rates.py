@@ -10,7 +10,7 @@ import pytest
 from tests.claims_evidence import evidence
 from tests.claims_evidence import played as played_by
 from threespo.errors import InputError
-from threespo.paths import Paths, Run
+from threespo.paths import Paths, Run, trials_file
 from threespo.pipeline.stages import ResultContext
 from threespo.results.analysis.caveats import list_caveats
 from threespo.results.analysis.comparisons import compare_methods
@@ -111,7 +111,7 @@ def paths(tmp_path) -> Paths:
             "extensions": [rate for rate in rates if rate not in (1e-4, 1e-3)],
             "trials": trials[::-1],
         }
-        file = paths.trials("alfworld", "tiny-s", method)
+        file = trials_file(paths, "alfworld", "tiny-s", method)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(found))
     return paths
@@ -223,6 +223,6 @@ def test_a_study_without_tuning_says_nothing_of_rates(tmp_path):
 
 
 def test_a_damaged_file_of_trials_is_named(paths):
-    paths.trials("alfworld", "tiny-s", "grpo").write_text("[]")
+    trials_file(paths, "alfworld", "tiny-s", "grpo").write_text("[]")
     with pytest.raises(InputError, match=r"grpo\.trials\.json: no trials of learning rates"):
         rate_table(tuned(), paths)

@@ -40,10 +40,11 @@ def rate_table(study: "Study", paths: "Paths") -> pd.DataFrame:
     """Return every trial's result on every split that trials are judged on; no rows where rates are given by hand.
 
     Returns:
-        ``RATE_COLUMNS``, a row for each trial and split, in the study's order, rates rising, ``calibration`` first.
-        Success and score are percents; the score is NaN in environments that have none. ``base_...`` is the untrained policy on the same games: the mean
-        of its bases with a 95 % interval over them, or over clusters of tasks where there is one base. ``at_edge``
-        (``lower``, ``upper`` or empty) and ``equals_base`` are of the chosen rate, the same in all rows of a method.
+        ``RATE_COLUMNS``, a row for each trial and split, in the study's order, rates rising, ``calibration`` first. Success
+        and score are percents; the score is NaN in environments that have none. ``base_...`` is the untrained policy on
+        the same games: the mean of its bases with a 95 % interval over them, or over clusters of tasks where there is one
+        base. ``at_edge`` (``lower``, ``upper`` or empty) and ``equals_base`` are of the chosen rate, the same in all rows
+        of a method.
     """
     bases = {
         (env, policy): _base_columns(study, paths, env, policy) for env, policy, _ in tuned_rows(study)
