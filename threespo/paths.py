@@ -114,11 +114,6 @@ class RunFolder:
         return self.folder / "evaluation_example.parquet"
 
     @property
-    def made_by(self) -> Path:
-        """By what a trial beyond the grid was made, which has no records (``threespo.runs.trials``)."""
-        return self.folder / "made_by.json"
-
-    @property
     def learning(self) -> Path:
         """One row per episode of every snapshot's evaluation."""
         return self.folder / "learning.parquet"
@@ -176,10 +171,6 @@ class Paths:
     def choice(self, env: str, policy: str, method: str) -> Path:
         """File with the learning rate that was chosen."""
         return self.root / "tuning" / env / policy / f"{method}.json"
-
-    def trials(self, env: str, policy: str, method: str) -> Path:
-        """File with what the choice was made from; apart from it, since runs depend on the rate alone."""
-        return self.root / "tuning" / env / policy / f"{method}.trials.json"
 
     def decision_trees(self, family: str, method: str) -> Path:
         """File with one row of the study's section ``laboratory``."""
@@ -260,6 +251,19 @@ def parse_run_folder(folder: Path) -> tuple[Paths, str]:
     if len(parts) < 6 or parts[-5] != "runs":
         raise ValueError(folder)
     return Paths(Path(*parts[:-5])), "/".join(parts[-4:])
+
+
+# New paths are functions: as methods of the classes above they would make all jobs of all studies run again.
+
+
+def trials_file(paths: Paths, env: str, policy: str, method: str) -> Path:
+    """Return the file with what a learning rate was chosen from; apart from the choice, since runs depend on that alone."""
+    return paths.choice(env, policy, method).with_suffix(".trials.json")
+
+
+def made_by_file(folder: RunFolder) -> Path:
+    """Return the file that says by what a trial beyond the grid was made, which has no record of a job."""
+    return folder.folder / "made_by.json"
 
 
 def _id(run: Run | str) -> str:

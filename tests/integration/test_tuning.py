@@ -7,7 +7,7 @@ import pytest
 
 from tests.jobs import do, evaluate, train
 from threespo.errors import InputError
-from threespo.paths import Paths
+from threespo.paths import Paths, trials_file
 from threespo.runs import checkpoint, trials
 from threespo.study.config import Study
 from threespo.study.load import load_study
@@ -63,7 +63,7 @@ def contents(paths: Paths, run_id: str) -> dict[str, bytes]:
 
 def chosen(paths: Paths) -> tuple[bytes, bytes]:
     names = ROW.split("/")
-    return paths.choice(*names).read_bytes(), paths.trials(*names).read_bytes()
+    return paths.choice(*names).read_bytes(), trials_file(paths, *names).read_bytes()
 
 
 def test_a_grid_that_is_too_high_is_extended_downwards_to_the_bytes_of_ordinary_trials(

@@ -12,7 +12,7 @@ from typing import Any
 
 from threespo.errors import InputError, format_names
 from threespo.job_settings import JobSettings
-from threespo.paths import PAPER_FOLDER, JobId, Paths
+from threespo.paths import PAPER_FOLDER, JobId, Paths, trials_file
 from threespo.pipeline import (
     data,
     decision_trees,
@@ -122,7 +122,7 @@ class ResultContext:
 def _rows_at_edge(study: Study, paths: Paths) -> list[str]:
     """Return the rows, ENV/POLICY/METHOD, whose learning rate has been chosen at an edge of what was tried."""
     # Before the trials nothing is known; tables and report come after them.
-    chosen = [names for names in tuned_rows(study) if paths.trials(*names).is_file()]
+    chosen = [names for names in tuned_rows(study) if trials_file(paths, *names).is_file()]
     return ["/".join(names) for names in chosen if read_trials(paths, *names)["at_edge"]]
 
 

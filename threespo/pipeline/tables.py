@@ -1,6 +1,6 @@
 """The stage ``tables``: all runs as tables."""
 
-from threespo.paths import ROW_LOOKS, Paths
+from threespo.paths import ROW_LOOKS, Paths, trials_file
 from threespo.pipeline.of_results import result_modules, tree_files
 from threespo.pipeline.stage import Files, Outputs, Stage
 from threespo.results.settings import ResultSettings
@@ -47,7 +47,7 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
         "trees": tree_files(study, paths),
         "decision_trees": [paths.decision_trees(*row) for row in decision_tree_rows(study)],
         "choices": [paths.choice(*row) for row in tuned_rows(study)],
-        "trials": [paths.trials(*row) for row in tuned_rows(study)],
+        "trials": [trials_file(paths, *row) for row in tuned_rows(study)],
         "paper": [*PAPER_NUMBERS, ROW_LOOKS],
     }
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from threespo.paths import Paths, Run
+from threespo.paths import Paths, Run, trials_file
 from threespo.pipeline import evaluate, train
 from threespo.pipeline.stage import Files, Outputs, Stage
 from threespo.provenance.code import code_of, function_reference
@@ -72,7 +72,7 @@ def tune_inputs(study: Study, paths: Paths, name: str) -> Files:
 def tune_outputs(paths: Paths, name: str) -> Outputs:
     """Return what the choice of a learning rate for ``name`` (ENV/POLICY/METHOD) writes."""
     names = name.split("/")
-    return Outputs({"choice": [paths.choice(*names)], "trials": [paths.trials(*names)]})
+    return Outputs({"choice": [paths.choice(*names)], "trials": [trials_file(paths, *names)]})
 
 
 def extra_modules(study: Study, name: str) -> Sequence[str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from threespo.errors import InputError
 from threespo.files import read_json
-from threespo.paths import Paths, Run
+from threespo.paths import Paths, Run, trials_file
 from threespo.runs.settings import TrainSettings
 from threespo.settings import MAX_LEARNING_RATE
 
@@ -49,7 +49,7 @@ def read_trials(paths: Paths, env: str, policy: str, method: str) -> dict[str, A
     Raises:
         InputError: if it is missing or is none.
     """
-    file = paths.trials(env, policy, method)
+    file = trials_file(paths, env, policy, method)
     found = read_json(file, _TRIALS_FIRST)
     if not isinstance(found, dict) or not {"trials", "at_edge", "learning_rate"} <= found.keys():
         raise InputError(

@@ -15,7 +15,7 @@ import numpy as np
 from threespo.envs.spec import CALIBRATION
 from threespo.errors import InputError
 from threespo.files import read_json, write_json
-from threespo.paths import Paths, Run
+from threespo.paths import Paths, Run, made_by_file, trials_file
 from threespo.provenance.digests import file_digest
 from threespo.runs.evaluate import evaluate
 from threespo.runs.rate_grid import Games, TriedRates
@@ -51,7 +51,7 @@ def choose_learning_rate(settings: TuneSettings) -> None:
         tried = _read_tried(settings, runs)
 
     names = (settings.env, settings.policy, settings.method)
-    write_json(paths.trials(*names), _describe(settings, tried, runs, added))
+    write_json(trials_file(paths, *names), _describe(settings, tried, runs, added))
     write_json(paths.choice(*names), {"learning_rate": tried.best})
     _say(settings, f"{tried.best:g} of {_list_means(tried)}{_name_edge(tried)}")
 
@@ -64,7 +64,7 @@ def make_trial(settings: ExtensionSettings, run: Run) -> None:
     training = settings.train.model_copy(update={"run": run, "learning_rate": run.rate})
     evaluation = settings.evaluate.model_copy(update={"run": run})
     folder = training.paths.run(run)
-    file = folder.made_by
+    file = made_by_file(folder)
     done = read_json(file, "Delete it.") if file.is_file() else {}
     if not isinstance(done, dict):
         done = {}
