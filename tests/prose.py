@@ -3,18 +3,21 @@
 A page's file has lists of entries. ``says`` is a piece of the page as it stands; its numbers, in their order, are compared
 with what the entry names, to the digits that are printed:
 
-- ``results``: ``cells`` (a CSV file beside the page; ``where`` picks one row, ``columns`` its cells, ``-low`` for the
-  negative), ``mean``, ``least and greatest`` or ``each`` (of one ``column`` over the rows of ``where``), ``welch`` (the
-  difference between ``first`` and ``second`` in a ``column`` of runs, with its interval and p; ``columns`` as for cells);
+- ``results``: a CSV file beside the page under one of these names, with ``where`` for its rows:
+  ``cells`` (``columns`` of one row, ``-low`` for the negative); of a ``column`` (``success_percent``) ``mean``, ``std``,
+  ``least``, ``greatest``, ``least and greatest`` or ``each``, times ``scale``; ``student`` (the mean over seeds with its
+  interval; ``columns`` of these); ``welch`` (``first`` minus ``second``, which may be of the file ``against``); ``ranks``
+  (p of Mann and Whitney's test);
 - ``settings``: ``study`` and ``fields`` of its file;
 - ``tables``: a table of success, from where it ``begins`` to what it ``ends`` before, with its ``columns`` and ``rows``;
   without these it is one that ``test_published.py`` compares;
-- ``not_results``: pieces whose numbers are none (dates, seeds, machines), and ``unpublished``: pieces whose numbers no
-  published file has, with the reason.
+- ``not_results``: pieces whose numbers are none (dates, seeds, machines), and ``not_traced``: results that no published file
+  has, or that take more than the above, with the reason.
 
 Every numeral of a page must be in such a piece. Code, links, commits and dates are none; neither are numbers in words.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,8 +26,9 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from scipy import stats
 
-from threespo.results.analysis.statistics import difference_interval
+from threespo.results.analysis.statistics import difference_interval, mean_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = ROOT / "docs" / "numbers"
@@ -39,7 +43,18 @@ _IGNORED = re.compile(
     r"|95 %(?= interval)|Welch's 95 %|eq\. \d|T = 0\.4|Qwen2\.5-1\.5B or 7B|SHA-256|https?://\S+"
 )
 _FIELDS = {
-    "results": {"cells", "mean", "least and greatest", "each", "welch"},
+    "results": {
+        "cells",
+        "mean",
+        "least",
+        "greatest",
+        "least and greatest",
+        "each",
+        "std",
+        "student",
+        "welch",
+        "ranks",
+    },
     "settings": {"study"},
 }
 
@@ -118,7 +133,7 @@ class Page:
     def _other_pieces(self) -> list[str]:
         return [
             *self.entries.get("not_results", []),
-            *(one["says"] for one in self.entries.get("unpublished", [])),
+            *(one["says"] for one in self.entries.get("not_traced", [])),
         ]
 
     def _places(self, piece: str) -> Iterator[tuple[int, int]]:
@@ -139,25 +154,35 @@ class Page:
             return
 
         scale = entry.get("scale", 1.0)
+        column = entry.get("column", "success_percent")
         table = self._table(entry[source])
-        if source == "welch":
-            column = entry.get("column", "success_percent")
-            arms = [select(table, entry[side])[column].to_list() for side in ("first", "second")]
-            gap = difference_interval(*arms)
-            values = {"estimate": gap.estimate, "low": gap.low, "high": gap.high, "p": gap.p}
-            yield from signed(values, entry["columns"])
+        if source in ("welch", "ranks"):
+            other = self._table(entry.get("against", entry[source]))
+            first = select(table, entry["first"])[column].to_list()
+            second = select(other, entry["second"])[column].to_list()
+            if source == "ranks":
+                yield float(stats.mannwhitneyu(first, second).pvalue)
+            else:
+                yield from signed(
+                    dataclasses.asdict(difference_interval(first, second)), entry["columns"]
+                )
             return
         rows = select(table, entry.get("where", {}))
         if source == "cells":
             assert len(rows) == 1, (self.name, entry, len(rows))
             yield from (scale * value for value in signed(rows.iloc[0].to_dict(), entry["columns"]))
-        elif source == "mean":
-            yield scale * float(rows[entry["column"]].mean())
+        elif source == "student":
+            yield from signed(
+                dataclasses.asdict(mean_interval(rows[column].to_list())), entry["columns"]
+            )
+        elif source in ("mean", "std"):
+            yield scale * float(rows[column].agg(source))
         elif source == "each":
-            yield from (scale * value for value in rows[entry["column"]])
-        else:
-            yield scale * float(rows[entry["column"]].min())
-            yield scale * float(rows[entry["column"]].max())
+            yield from (scale * value for value in rows[column])
+        if "least" in source:
+            yield scale * float(rows[column].min())
+        if "greatest" in source:
+            yield scale * float(rows[column].max())
 
     def _table(self, name: str) -> pd.DataFrame:
         return pd.read_csv(self.file.parent / name)
