@@ -6,7 +6,8 @@ with what the entry names, to the digits that are printed:
 - ``results``: a CSV file beside the page under one of these names, with ``where`` for its rows:
   ``cells`` (``columns`` of one row, ``-low`` for the negative); of a ``column`` (``success_percent``) ``mean``, ``std``,
   ``least``, ``greatest``, ``least and greatest`` or ``each``, times ``scale``; ``student`` (the mean over seeds with its
-  interval; ``columns`` of these); ``welch`` (``first`` minus ``second``, which may be of the file ``against``); ``ranks``
+  interval; ``columns`` of these); ``welch`` (``first`` minus ``second``, which may be of the file ``against``; with
+  a ``family`` of ``families`` also Holm's ``p_holm``); ``ranks``
   (p of Mann and Whitney's test);
 - ``settings``: ``study`` and ``fields`` of its file;
 - ``tables``: a table of success, from where it ``begins`` to what it ``ends`` before, with its ``columns`` and ``rows``;
@@ -28,7 +29,7 @@ import pandas as pd
 import yaml
 from scipy import stats
 
-from threespo.results.analysis.statistics import difference_interval, mean_interval
+from threespo.results.analysis.statistics import adjust_by_holm, difference_interval, mean_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = ROOT / "docs" / "numbers"
@@ -163,9 +164,10 @@ class Page:
             if source == "ranks":
                 yield float(stats.mannwhitneyu(first, second).pvalue)
             else:
-                yield from signed(
-                    dataclasses.asdict(difference_interval(first, second)), entry["columns"]
-                )
+                gap = dataclasses.asdict(difference_interval(first, second))
+                if "family" in entry:
+                    gap["p_holm"] = self._holm_p(entry)
+                yield from signed(gap, entry["columns"])
             return
         rows = select(table, entry.get("where", {}))
         if source == "cells":
@@ -183,6 +185,20 @@ class Page:
             yield scale * float(rows[column].min())
         if "greatest" in source:
             yield scale * float(rows[column].max())
+
+    def _holm_p(self, entry: dict[str, Any]) -> float:
+        """Return Holm's p of a difference within its family: ``first`` and ``second`` of each in the page's ``families``."""
+        table = self._table(entry["welch"])
+        column = entry.get("column", "success_percent")
+        pairs = self.entries["families"][entry["family"]]
+        p_values = [
+            difference_interval(
+                *(select(table, pair[side])[column].to_list() for side in ("first", "second"))
+            ).p
+            for pair in pairs
+        ]
+        index = pairs.index({"first": entry["first"], "second": entry["second"]})
+        return adjust_by_holm(p_values)[index]
 
     def _table(self, name: str) -> pd.DataFrame:
         return pd.read_csv(self.file.parent / name)
