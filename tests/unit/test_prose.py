@@ -10,20 +10,15 @@ from tests import prose
 from tests.prose import NUMBERS, ROOT, is_rounded, numerals, page, plain
 
 TRACED = sorted(file.stem for file in NUMBERS.glob("*.yaml"))
-"""Pages whose numbers are all traced."""
-
-NOT_YET = {"docs/results/README.md", "docs/results/real/README.md", "docs/results/mini/README.md"}
-"""Pages whose numbers in prose have no sources yet. A page leaves this list, and none joins it."""
 
 
-def test_every_page_of_results_is_traced_or_named():
+def test_every_page_of_results_is_traced():
+    """Each page of ``docs/results``, README.md, and ``docs/findings.md`` where it is."""
     pages = {str(file.relative_to(ROOT)) for file in (ROOT / "docs" / "results").rglob("README.md")}
     pages.add("README.md")
     if (ROOT / "docs" / "findings.md").exists():
         pages.add("docs/findings.md")
-    traced = {str(page(name).file.relative_to(ROOT)) for name in TRACED}
-    assert traced | NOT_YET == pages
-    assert not traced & NOT_YET
+    assert {str(page(name).file.relative_to(ROOT)) for name in TRACED} == pages
 
 
 @pytest.mark.parametrize("name", TRACED)
