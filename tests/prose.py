@@ -19,6 +19,7 @@ Every numeral of a page must be in such a piece. Code, links, commits and dates 
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -201,7 +202,7 @@ class Page:
         return adjust_by_holm(p_values)[index]
 
     def _table(self, name: str) -> pd.DataFrame:
-        return pd.read_csv(self.file.parent / name)
+        return _read_table(self.file.parent / name)
 
     def _place_of_table(self, table: dict[str, Any]) -> tuple[int, int]:
         start = self.text.index(plain(table["begins"]))
@@ -244,6 +245,12 @@ class Page:
             return [mean], ""
         (row,) = rows.to_dict("records")
         return [mean, row["points"], row["low"], row["high"]], str(row.get("side", row.get("verdict")))
+
+
+# A page names the same files again and again; nobody changes what is read.
+@functools.cache
+def _read_table(file: Path) -> pd.DataFrame:
+    return pd.read_csv(file)
 
 
 def signed(row: dict[Any, Any], columns: list[str]) -> Iterator[float]:
