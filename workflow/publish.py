@@ -11,18 +11,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from threespo.envs.registry import presentation
 from threespo.errors import InputError
 from threespo.files import replace_file, write_text
 from threespo.paths import PUBLISHED_MINI, Paths
 from threespo.pipeline.plan import check_study
 from threespo.provenance.digests import file_digest
-from threespo.results.analysis.comparisons import Comparison, compare_methods
+from threespo.results.analysis.comparisons import Comparison, compare_methods, comparison_table
 from threespo.results.analysis.published import COLUMNS
 from threespo.results.analysis.rates import Row, rows_at_edge
+from threespo.results.analysis.summaries import percent_by_game, task_clusters
 from threespo.results.collect import RUN_COLUMNS
+from threespo.results.paper_numbers import DETAILED_ENVIRONMENT
 from threespo.study.catalogue import items_of
 from threespo.study.load import load_study
-from threespo.study.matrix import evaluated_runs
+from threespo.study.matrix import evaluated_runs, local_policies
 from threespo.tables import read_table
 from threespo.watch.export import item_files
 
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 DOCS = Path("docs/results")
 
 BY_HAND = "README.md"
+
+CLUSTER_COLUMNS = ("env", "policy", "split", "measure", "cluster", "tasks")
 
 CLAIM_COLUMNS = (
     *("claim", "rule", "env", "policy", "split", "measure", "preset", "method_of_paper"),
@@ -90,7 +95,12 @@ def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFr
         folder / "claims.csv": claims[[*CLAIM_COLUMNS]],
     }
     more = {name: read_table(paths.table(name)) for name in ("learning", "time_to", "tuning", "rates")}
-    more["differences"] = differences(study, episodes, rows_at_edge(more["rates"]))
+    edges = rows_at_edge(more["rates"])
+    compared = compare_methods(study, episodes, edges)
+    more["differences"] = differences(study, compared, edges)
+    more["comparisons"] = all_comparisons(compared)
+    more["clusters"] = by_cluster(study, episodes)
+    more["states"] = states_met(metrics)
     tables |= {folder / f"{name}.csv": frame for name, frame in more.items() if len(frame)}
     if paths.root.name == PUBLISHED_MINI.stem:
         commits = " ".join(sorted(runs["commit"].unique()))
@@ -144,7 +154,7 @@ def per_run(
 
 
 def differences(
-    study: "Study", episodes: "pd.DataFrame", edges: "Mapping[Row, str] | None" = None
+    study: "Study", compared: list[Comparison], edges: "Mapping[Row, str] | None" = None
 ) -> "pd.DataFrame":
     """Return how many points of success each trained method is above the reference, as the report's first table has it.
 
@@ -154,7 +164,7 @@ def differences(
     """
     import pandas as pd
 
-    found = [one for one in compare_methods(study, episodes, edges or {}) if one.family == "reference"]
+    found = [one for one in compared if one.family == "reference"]
     order = list(study.methods)
     rows = [
         {
@@ -183,6 +193,64 @@ def _name_edges(study: "Study", comparison: Comparison, edges: "Mapping[Row, str
     setting = (comparison.env, comparison.policy)
     pair = (comparison.method, comparison.other)
     return {"at_edge": " ".join(method for method in pair if (*setting, method) in edges)}
+
+
+def all_comparisons(compared: list[Comparison]) -> "pd.DataFrame":
+    """Return the whole table of comparisons: those with the base and between presets, too, each with its family."""
+    return comparison_table(compared).assign(seeds_alone=[one.seeds_needed() for one in compared])
+
+
+def by_cluster(study: "Study", episodes: "pd.DataFrame") -> "pd.DataFrame":
+    """Return every method's percent in each cluster of tasks on the split that is compared, a column a method.
+
+    A cluster is what the interval of a single policy is over: a layout of rooms, a product. ``tasks`` is how many tasks a
+    cluster has. A trained method has its mean over training seeds.
+    """
+    import pandas as pd
+
+    frames = []
+    for env in study.environments:
+        split = study.at(env).evaluation.splits[-1]
+        for policy in local_policies(study):
+            is_setting = (episodes["env"] == env) & (episodes["policy"] == policy)
+            played = episodes[is_setting & (episodes["split"] == split)]
+            if played.empty:
+                continue
+            for measure in ("success", "score"):
+                if measure not in presentation(env).measures:
+                    continue
+                frame = _cluster_means(env, played, measure)
+                for column, value in enumerate((env, policy, split, measure)):
+                    frame.insert(column, CLUSTER_COLUMNS[column], value)
+                frames.append(frame)
+    if not frames:
+        return pd.DataFrame()
+    merged = pd.concat(frames, ignore_index=True)
+    methods = [name for name in ("base", *study.methods, "strong") if name in merged]
+    others = [name for name in merged if name not in (*CLUSTER_COLUMNS, *methods)]
+    return merged[[*CLUSTER_COLUMNS, *methods, *others]]
+
+
+def _cluster_means(env: str, played: "pd.DataFrame", measure: str) -> "pd.DataFrame":
+    """Return a row for each cluster, with its number of tasks and the mean of each method in it."""
+    import pandas as pd
+
+    of_task = {
+        method: percent_by_game(rows, measure).mean(axis=0) for method, rows in played.groupby("method")
+    }
+    tasks = pd.DataFrame(of_task)
+    groups = tasks.groupby(task_clusters(env, list(tasks.index)))
+    means = groups.mean()
+    means.insert(0, "tasks", groups.size())
+    return means.rename_axis("cluster").reset_index()
+
+
+def states_met(metrics: "pd.DataFrame") -> "pd.DataFrame":
+    """Return how many different states each run had met after each epoch, where the paper counts them."""
+    columns = [*RUN_COLUMNS, "epoch", "generations", "detail_state_met"]
+    met = metrics.reindex(columns=columns)
+    met = met[(met["env"] == DETAILED_ENVIRONMENT) & met["detail_state_met"].notna()]
+    return met.rename(columns={"detail_state_met": "states_met"})
 
 
 def main() -> int:
