@@ -21,18 +21,7 @@ from threespo.study.matrix import evaluated_runs
 from workflow.publish import all_comparisons, by_cluster, differences, per_run, states_met
 
 ROOT = Path(__file__).resolve().parents[2]
-SMOKE = load_study(
-    ROOT / "config" / "studies" / "smoke.yaml",
-    {
-        "methods": {
-            "threespo-improved": {
-                "method": "threespo",
-                "learning_rate": 1e-4,
-                "options": {"preset": "improved"},
-            }
-        }
-    },
-)
+SMOKE = load_study(ROOT / "config" / "studies" / "smoke.yaml")
 MINI = load_study(ROOT / "config" / "studies" / "mini.yaml")
 
 
