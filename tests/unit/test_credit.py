@@ -12,11 +12,11 @@ from tests.jobs import settings_of
 from tests.toy import common
 from tests.unit.test_results_environments import draw
 from threespo.decision_trees.tabular import TabularPolicy
-from threespo.envs.episode import EpisodeSetup, start_episode
+from threespo.envs.episode import EpisodeSetup
 from threespo.envs.tree import TreeEnv, TreeTask, success_probabilities, tree_prompt
 from threespo.methods.registry import METHODS, has_critic
 from threespo.paths import Paths, credit_folder
-from threespo.protocol import LossSettings, Row, UpdateRequest
+from threespo.protocol import LossSettings, Row, Sample, SampleRequest, UpdateRequest
 from threespo.results.analysis.credit import (
     COLUMNS,
     credit_table,
@@ -27,6 +27,7 @@ from threespo.results.analysis.credit import (
 from threespo.results.labels import looks_of_study
 from threespo.results.report.captions import caption
 from threespo.runs.credit import PASS_COLUMNS, ROW_COLUMNS, CreditAudit, RecordingLearner
+from threespo.runs.observed_states import ObservingSampler, find_step
 from threespo.runs.probe import EpisodePlayer
 from threespo.runs.settings import CreditSettings
 from threespo.study.catalogue import notebooks_of, read_catalogue
@@ -63,20 +64,17 @@ TRUTH = probabilities_of_trees()
 def audit(method, options=None, settings=ALL, seed=5, **over):
     """Return the rows of an audit on the trees, with the exact Q - V of each, and the passes."""
     made = CreditAudit(method, options or {}, common(**over), EpisodePlayer(POLICY, seed, 1.0), settings)
-    setup = EpisodeSetup(TreeEnv(), DEPTH, 0)
     exact = []
-    value_rows = CreditAudit._value_rows
 
-    def with_nodes(self, number, chosen, drawn_share):
-        for row in chosen:
-            truth = TRUTH[row.turn.before.task.task_id]
-            before, after = row.turn.before.state.node, row.turn.outcome.episode.state.node
-            exact.append(truth[after] - truth[before])
-        return value_rows(self, number, chosen, drawn_share)
+    def find_step_with_truth(setup, draw):
+        step = find_step(setup, draw)
+        truth = TRUTH[step.before.task.task_id]
+        exact.append(truth[step.outcome.episode.state.node] - truth[step.before.state.node])
+        return step
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CreditAudit, "_value_rows", with_nodes)
-        passes = made.run([start_episode(setup, task) for task in TASKS])
+        patch.setattr("threespo.runs.credit.find_step", find_step_with_truth)
+        passes = made.run(EpisodeSetup(TreeEnv(), DEPTH, 0), TASKS)
     rows = pd.DataFrame([row for one in passes for row in one.rows])
     return rows.assign(exact=exact), [one.summary for one in passes]
 
@@ -188,20 +186,32 @@ def test_the_interval_is_that_of_a_hand_made_ratio():
     assert math.isnan(measure_alignment(rows.assign(credit=0.0), "credit", "alfworld").estimate)
 
 
+class Drawn:
+    """A sampler whose responses are given."""
+
+    def __init__(self, responses):
+        self.responses = responses
+
+    def sample(self, requests, *, seed, temperature):
+        assert all(type(request.prompt) is str for request in requests)
+        return [[Sample(tokens, (0.0,) * len(tokens), "", True, 0)] for tokens in self.responses]
+
+
 def test_rows_weigh_as_in_the_loss():
     """By hand: 3SPO averages over a response, then over rows by weight; others over all tokens of the step."""
 
     def weights(aggregation):
-        learner = RecordingLearner()
-        rows = (
-            Row("x", (1,), (0.0,), (1.0,), 0.5, 0),
-            Row("x", (1, 2), (0.0, 0.0), (1.0, 1.0), 0.5, 0),
-            Row("y", (1, 2, 3, 4), (0.0,) * 4, (2.0,) * 4, 1.0, 0),
+        sampler = ObservingSampler(Drawn([(1,), (1, 2), (1, 2, 3, 4)]))
+        requests = tuple(SampleRequest(text, 1, (text,)) for text in "xyz")
+        tokens = [sample.tokens for (sample,) in sampler.sample(requests, seed=0, temperature=1.0)]
+        learner = RecordingLearner(sampler)
+        rows = tuple(
+            Row("", drawn, (0.0,) * len(drawn), (credit,) * len(drawn), weight, 0)
+            for drawn, credit, weight in zip(tokens, (1.0, 1.0, 2.0), (0.5, 0.5, 1.0), strict=True)
         )
-        for row in rows:
-            learner.observe(row, None, row.advantages)
         assert learner.update(UpdateRequest((rows,), LossSettings(aggregation=aggregation))) == []
         assert [row.credit for row in learner.rows] == [1.0, 1.0, 2.0]
+        assert [row.draw.request.key for row in learner.rows] == [("x",), ("y",), ("z",)]
         return [row.weight for row in learner.rows]
 
     assert weights("token-mean") == pytest.approx([1 / 7] * 3)
@@ -217,13 +227,12 @@ def test_the_studys_penalty_is_apart_from_the_methods_own_credit():
         EpisodePlayer(TabularPolicy(3, 0.0, torch.zeros(3)), 5, 1.0),
         ALL,
     )
-    (one,) = made.run([start_episode(EpisodeSetup(TreeEnv(), 5, 0), task) for task in TASKS])
+    (one,) = made.run(EpisodeSetup(TreeEnv(), 5, 0), TASKS)
     rows = pd.DataFrame(one.rows)
     difference = rows["credit"] - rows["penalised_credit"]
     assert difference.to_numpy() == pytest.approx(0.2 * ~rows["admissible"].to_numpy(), abs=1e-12)
     assert set(rows["admissible"]) == {True, False}
-    # Groups without a spread of returns have no credit of their own, so no row of theirs counts but for the penalty.
-    assert (rows.loc[rows["credit"] == 0.0, "admissible"] == False).all()  # noqa: E712
+    assert (rows["credit"] != 0.0).all()
 
 
 def test_passes_of_a_search_have_its_counts_and_groups_are_its_states():
@@ -240,8 +249,7 @@ def test_a_method_that_waits_for_a_batch_plays_on():
     """Groups of a policy that always takes the same way are all won or all lost: DAPO waits, as long as it may."""
     hopeless = TabularPolicy(2, 0.0, torch.tensor([40.0, -40.0]))
     made = CreditAudit("dapo", {}, common(), EpisodePlayer(hopeless, 5, 1.0), ALL)
-    setup = EpisodeSetup(TreeEnv(), DEPTH, 0)
-    (one,) = made.run([start_episode(setup, task) for task in TASKS])
+    (one,) = made.run(EpisodeSetup(TreeEnv(), DEPTH, 0), TASKS)
     assert (one.summary["epochs"], one.summary["groups_with_signal"], one.rows) == (10, 0, [])
     _, (played,) = audit("dapo")
     assert 1 <= played["epochs"] < 10

@@ -16,14 +16,22 @@ from typing import Any, NamedTuple
 
 import torch
 
-from threespo.envs.episode import Episode, start_episode
+from threespo.envs.base import Task
+from threespo.envs.episode import Episode, EpisodeSetup
 from threespo.learner.loss import token_weights
-from threespo.methods.base import CommonSettings, Method, Turn
+from threespo.methods.base import CommonSettings, Method
 from threespo.methods.registry import make_method, searches
 from threespo.paths import credit_folder
-from threespo.protocol import Counters, EpochResult, Row, UpdateRequest, UpdateStats
+from threespo.protocol import Counters, Row, UpdateRequest, UpdateStats
 from threespo.rng import derive, generator
 from threespo.runs.driver import Driver
+from threespo.runs.observed_states import (
+    Draw,
+    ObservingSampler,
+    find_step,
+    start_observed_episode,
+    task_of,
+)
 from threespo.runs.probe import EpisodePlayer
 from threespo.runs.settings import CreditRunSettings, CreditSettings
 from threespo.runs.setup import (
@@ -49,63 +57,35 @@ MAX_EPOCHS = 10
 """Epochs of a pass at most, for methods that learn from several at once (DAPO)."""
 
 ROUNDING = 1e-9
-"""A credit below this is 0: advantages are at least a thousandth where there is a signal."""
+"""A mean below this is 0: an advantage is at least a thousandth where there is a signal."""
 
 
 class CreditedRow(NamedTuple):
     """A response that the method would learn from."""
 
-    turn: Turn
-    epoch: int
-    """In which it was sampled."""
+    draw: Draw
     credit: float
     """Its advantage, the mean over its tokens, without the study's penalty for inadmissible actions."""
-    penalised_credit: float
-    """The same as the loss has it, with that penalty."""
     weight: float
     """The share of each of its tokens in the loss of its optimizer step."""
-
-    @property
-    def has_signal(self) -> bool:
-        """Whether the loss would move the probability of the response."""
-        return self.credit != 0.0 or self.penalised_credit != 0.0
-
-
-class _Observation(NamedTuple):
-    """What a row is made of."""
-
-    row: Row
-    """Kept, so that no other row gets its id."""
-    turn: Turn
-    epoch: int
-    credit: float
 
 
 @dataclass(slots=True)
 class RecordingLearner:
-    """A learner (``protocol.Learner``) that keeps the rows it is given, and takes no step."""
+    """A learner (``protocol.Learner``) that keeps the rows with a credit, and takes no step."""
 
-    epoch: int = 0
-    """The epoch that is played."""
+    sampler: ObservingSampler
     rows: list[CreditedRow] = field(default_factory=list)
-    _observed: dict[int, _Observation] = field(default_factory=dict)
-    """By identity of the row."""
-
-    def observe(self, row: Row, turn: Turn, advantages: Sequence[float]) -> None:
-        """Take note of what a row is made of (``CommonSettings.observe_row``)."""
-        self._observed[id(row)] = _Observation(row, turn, self.epoch, _mean_credit(advantages))
+    updates: int = 0
 
     def update(self, request: UpdateRequest) -> list[UpdateStats]:
         """Keep the rows of a request with their weights in the loss; there are no steps, and so no statistics of any."""
+        self.updates += 1
         for batch in request.batches:
             for row, weight in zip(batch, _loss_weights(batch, request), strict=True):
-                if id(row) not in self._observed:
-                    # A row of a group without a signal, kept for the KL penalty alone (``without_signal: kl``).
-                    assert not any(row.advantages), "make_row makes every row that has an advantage"
-                    continue
-                _, turn, epoch, credit = self._observed[id(row)]
-                penalised = _mean_credit(row.advantages)
-                self.rows.append(CreditedRow(turn, epoch, credit, penalised, weight))
+                credit = _mean_credit(row.advantages)
+                if credit != 0.0:
+                    self.rows.append(CreditedRow(self.sampler.find(row), credit, weight))
         return []
 
 
@@ -130,13 +110,6 @@ def _loss_weights(batch: Sequence[Row], request: UpdateRequest) -> list[float]:
     return values
 
 
-class PlayedEpoch(NamedTuple):
-    """An epoch of a pass."""
-
-    result: EpochResult
-    generations: int
-
-
 class AuditedPass(NamedTuple):
     """What one pass over the tasks leaves: rows of the two tables."""
 
@@ -153,14 +126,11 @@ def audit_credit(settings: CreditRunSettings) -> None:
     if settings.at == "base":
         source = initial_weights(settings)
     tasks = choose_pool(load_tasks(settings, "train"), settings.training, run.seed)
-    setup = episode_setup(settings)
-    starts = [start_episode(setup, task) for task in tasks]
-
     (sampler,) = iterate_samplers(settings, [source])
     player = EpisodePlayer(sampler, derive(run.seed, "credit"), settings.training.temperature)
     common = common_settings(settings, [])
     audit = CreditAudit(settings.method, settings.options, common, player, settings.credit)
-    passes = audit.run(starts)
+    passes = audit.run(episode_setup(settings), tasks)
 
     folder = credit_folder(settings.paths, run, settings.at)
     write_table(folder.passes, [one.summary for one in passes], PASS_COLUMNS)
@@ -183,105 +153,112 @@ class CreditAudit:
     player: EpisodePlayer
     settings: CreditSettings
 
-    def run(self, starts: Sequence[Episode]) -> list[AuditedPass]:
-        """Let the method pass over the tasks, and value actions of each pass.
-
-        Args:
-            starts: first state of an episode of every task.
-        """
-        learner = RecordingLearner()
-        common = replace(self.common, observe_row=learner.observe)
+    def run(self, setup: EpisodeSetup, tasks: Sequence[Task]) -> list[AuditedPass]:
+        """Let the method pass over the tasks, and value actions of each pass."""
+        sampler = ObservingSampler(self.player.sampler)
+        learner = RecordingLearner(sampler)
+        # The study's penalty comes off afterwards, so that rows have the method's own credit.
+        common = replace(self.common, inadmissible_penalty=0.0)
         method = make_method(self.method, self.options, common)
+        starts = [start_observed_episode(setup, task) for task in tasks]
         # The counts of a search change its credit from pass to pass; without them a pass would repeat the first.
         number_of_passes = self.settings.passes if searches(self.method) else 1
         passes = []
         for number in range(1, number_of_passes + 1):
-            learner.rows = []
-            played = self._play_pass(method, learner, starts)
-            passes.append(self._value_pass(number, played, learner.rows, len(starts)))
+            summary = self._play_pass(method, sampler, learner, starts)
+            chosen = self._choose_rows(number, learner.rows)
+            summary = {"pass": number, **summary, "rows_valued": len(chosen)}
+            drawn_share = len(chosen) / max(1, len(learner.rows))
+            passes.append(AuditedPass(summary, self._value_rows(number, setup, chosen, drawn_share)))
         return passes
 
     def _play_pass(
-        self, method: Method, learner: RecordingLearner, starts: Sequence[Episode]
-    ) -> list[PlayedEpoch]:
-        """Let the method play all tasks once, and a method that waits for a full batch until it has one."""
+        self,
+        method: Method,
+        sampler: ObservingSampler,
+        learner: RecordingLearner,
+        starts: Sequence[Episode],
+    ) -> dict[str, int]:
+        """Let the method play all tasks once, and a method that waits for a full batch until it has one.
+
+        Returns:
+            Counts of the pass; the rows with a credit are left with the learner.
+        """
+        learner.rows = []
+        updates_before = learner.updates
+        requests_before = sampler.requests
         most_epochs = 1 if searches(self.method) else MAX_EPOCHS
-        played: list[PlayedEpoch] = []
-        while len(played) < most_epochs and not learner.rows:
-            driver = Driver(
-                self.player.sampler, learner, None, self.player.seed, self.player.temperature
-            )
-            result = driver.run_epoch(method, learner.epoch, list(starts))
-            learner.epoch += 1
-            played.append(PlayedEpoch(result, driver.generations))
-        return played
+        epochs = 0
+        generations = 0
+        while epochs < most_epochs and learner.updates == updates_before:
+            driver = Driver(sampler, learner, None, self.player.seed, self.player.temperature)
+            driver.run_epoch(method, sampler.epoch, list(starts))
+            sampler.epoch += 1
+            epochs += 1
+            generations += driver.generations
 
-    def _value_pass(
-        self, number: int, played: Sequence[PlayedEpoch], rows: Sequence[CreditedRow], tasks: int
-    ) -> AuditedPass:
-        with_signal = [row for row in rows if row.has_signal]
         if searches(self.method):
-            # Each expanded state has a group of its own.
-            groups = int(sum(epoch.result.details["expansions"] for epoch in played))
-            informative = {(row.epoch, str(id(row.turn.before))) for row in with_signal}
+            # Each expanded state has a group of its own, drawn by one request.
+            groups = sampler.requests - requests_before
+            with_signal = len({row.draw.request.key for row in learner.rows})
         else:
-            groups = tasks * len(played)
-            informative = {(row.epoch, row.turn.before.task.task_id) for row in with_signal}
-
-        chosen = with_signal
-        if len(chosen) > self.settings.rows:
-            # Each with the same probability, so that sums over rows, divided by it, keep their expectation.
-            draw = generator(self.player.seed, "rows", number)
-            numbers = sorted(draw.sample(range(len(with_signal)), self.settings.rows))
-            chosen = [with_signal[index] for index in numbers]
-        summary = {
-            "pass": number,
-            "tasks": tasks,
-            "epochs": len(played),
-            "generations": sum(epoch.generations for epoch in played),
+            groups = len(starts) * epochs
+            tasks = {(row.draw.epoch, task_of(row.draw).task_id) for row in learner.rows}
+            with_signal = len(tasks)
+        return {
+            "tasks": len(starts),
+            "epochs": epochs,
+            "generations": generations,
             "groups": groups,
-            "groups_with_signal": len(informative),
-            "rows_with_signal": len(with_signal),
-            "rows_valued": len(chosen),
+            "groups_with_signal": with_signal,
+            "rows_with_signal": len(learner.rows),
         }
-        drawn_share = len(chosen) / max(1, len(with_signal))
-        return AuditedPass(summary, self._value_rows(number, chosen, drawn_share))
+
+    def _choose_rows(self, number: int, rows: Sequence[CreditedRow]) -> list[CreditedRow]:
+        """Return the rows whose actions are valued, each with the same probability."""
+        if len(rows) <= self.settings.rows:
+            return list(rows)
+        draw = generator(self.player.seed, "rows", number)
+        return [rows[index] for index in sorted(draw.sample(range(len(rows)), self.settings.rows))]
 
     def _value_rows(
-        self, number: int, chosen: Sequence[CreditedRow], drawn_share: float
+        self, number: int, setup: EpisodeSetup, chosen: Sequence[CreditedRow], drawn_share: float
     ) -> list[dict[str, Any]]:
         """Return a table's row for each response, with the wins from the state after it and from the state before it.
 
         Args:
             number: of the pass.
+            setup: how episodes run.
             chosen: the responses.
             drawn_share: the probability with which each was drawn; weights are divided by it.
         """
+        steps = [find_step(setup, row.draw) for row in chosen]
         # Each state once: siblings share the one before them, equal actions and neighbouring steps the one after. No
         # advantage knows of these episodes, and the two states of a row differ, so what is shared leaves no bias.
         states = {
             _identify_state(state): state
-            for row in chosen
-            for state in (row.turn.before, row.turn.outcome.episode)
+            for step in steps
+            for state in (step.before, step.outcome.episode)
         }
         wins = dict(zip(states, self._count_wins(number, list(states.values())), strict=True))
         return [
             {
                 "pass": number,
-                "task_id": row.turn.before.task.task_id,
-                "task_type": row.turn.before.task.task_type,
-                "depth": row.turn.before.steps + 1,
-                "valid": row.turn.outcome.valid,
-                "admissible": row.turn.outcome.admissible,
+                "task_id": step.before.task.task_id,
+                "task_type": step.before.task.task_type,
+                "depth": step.before.steps + 1,
+                "valid": step.outcome.valid,
+                "admissible": step.outcome.admissible,
                 "credit": row.credit,
-                "penalised_credit": row.penalised_credit,
+                "penalised_credit": row.credit
+                - self.common.inadmissible_penalty * (not step.outcome.admissible),
                 "weight": row.weight / drawn_share,
-                "ends": row.turn.outcome.episode.done,
-                "wins_after": wins[_identify_state(row.turn.outcome.episode)],
-                "wins_before": wins[_identify_state(row.turn.before)],
+                "ends": step.outcome.episode.done,
+                "wins_after": wins[_identify_state(step.outcome.episode)],
+                "wins_before": wins[_identify_state(step.before)],
                 "continuations": self.settings.continuations,
             }
-            for row in chosen
+            for row, step in zip(chosen, steps, strict=True)
         ]
 
     def _count_wins(self, number: int, states: Sequence[Episode]) -> list[int]:

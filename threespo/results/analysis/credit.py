@@ -40,9 +40,9 @@ def credit_table(study: "Study", paths: Paths) -> pd.DataFrame:
 
     Returns:
         ``share`` is that of the groups that carry a signal, in percent. ``estimate`` is g in percentage points with its
-        95 % interval, of the method's own advantages; ``penalised`` the same of those that the loss has, with the study's
-        penalty for inadmissible actions. ``largest`` is rms(Delta), without the chance of the continuations. ``interval``
-        says what the intervals are over, as in the table ``main``. All are NaN where nothing carries a signal.
+        95 % interval, of the method's own advantages; ``penalised`` the same of advantages from which the study's penalty
+        for inadmissible actions is taken off. ``largest`` is rms(Delta), without the chance of the continuations.
+        ``interval`` says what the intervals are over, as in the table ``main``. All are NaN where nothing carries a signal.
     """
     summaries = []
     valued = []
