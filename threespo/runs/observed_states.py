@@ -50,16 +50,26 @@ class ObservedEnvironment:
         goal: str,
         observation: str,
         admissible: Sequence[str],
-        history: History,
+        history: Sequence[tuple[str, str]],
         history_length: int,
-        **changes: Any,
+        *,
+        lines: Sequence[str] | None = None,
+        instruction: str | None = None,
+        preface: str = "",
     ) -> str:
         written = self._env.text.prompt(
-            goal, observation, admissible, history, history_length, **changes
+            goal,
+            observation,
+            admissible,
+            history,
+            history_length,
+            lines=lines,
+            instruction=instruction,
+            preface=preface,
         )
         prompt = StatePrompt(written)
         prompt.task = self._task
-        prompt.history = history
+        prompt.history = tuple(history)
         return prompt
 
 
