@@ -1,9 +1,9 @@
 """Where the files of a study lie: every path of a result is spelled here and nowhere else.
 
 ``results/STUDY/`` holds ``study.json``, ``data/ENV/``, ``policy/ENV/POLICY/{base,strong}/``,
-``runs/ENV/POLICY/METHOD/{seed-N,rate-R-seed-N}/``, ``tuning/``, ``laboratory/``, ``tables/``, ``notebooks/``, ``figures/``,
-``report.html``, and the records of what each job was made of in ``stages/``. Checkpoints of unfinished runs lie in
-``checkpoints/``, outside the workflow's outputs.
+``runs/ENV/POLICY/METHOD/{seed-N,rate-R-seed-N}/``, ``credit/``, ``tuning/``, ``laboratory/``, ``tables/``, ``notebooks/``,
+``figures/``, ``report.html``, and the records of what each job was made of in ``stages/``. Checkpoints of unfinished runs
+lie in ``checkpoints/``, outside the workflow's outputs.
 
 The classes here are in the key of every job, each as a whole: any change of one makes all jobs run again
 (docs/architecture.md, "What an edit triggers").
@@ -124,6 +124,23 @@ class RunFolder:
     @property
     def probe(self) -> Path:
         return self.folder / "probe.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class CreditFolder:
+    """The files of one credit audit."""
+
+    folder: Path
+
+    @property
+    def passes(self) -> Path:
+        """One row per pass over the tasks."""
+        return self.folder / "passes.parquet"
+
+    @property
+    def rows(self) -> Path:
+        """One row per response whose action was valued."""
+        return self.folder / "rows.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +288,11 @@ def trials_file(paths: Paths, env: str, policy: str, method: str) -> Path:
 def made_by_file(folder: RunFolder) -> Path:
     """Return the file that says by what a trial beyond the grid was made, which has no record of a job."""
     return folder.folder / "made_by.json"
+
+
+def credit_folder(paths: Paths, run: Run | str, at: str) -> CreditFolder:
+    """Return the files of the credit audit of a run's method, under the run's base or final policy."""
+    return CreditFolder(paths.root / "credit" / _id(run) / at)
 
 
 def _id(run: Run | str) -> str:

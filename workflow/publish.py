@@ -94,7 +94,8 @@ def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFr
         folder / "runs.csv": per_run(runs, metrics, episodes, evaluation_digests(study, paths)),
         folder / "claims.csv": claims[[*CLAIM_COLUMNS]],
     }
-    more = {name: read_table(paths.table(name)) for name in ("learning", "time_to", "tuning", "rates")}
+    names = ("learning", "time_to", "tuning", "rates", "credit")
+    more = {name: read_table(paths.table(name)) for name in names}
     edges = rows_at_edge(more["rates"])
     compared = compare_methods(study, episodes, edges)
     more["differences"] = differences(study, compared, edges)

@@ -75,6 +75,7 @@ VALUES = {
     "tuning": {"learning_rates": [1e-4, 3e-4], "generations": 20},
     "evaluation": {"seeds": [1], "learning": {"games": 2}},
     "probe": {"methods": ["search"], "snapshots": 1, "games": 1, "states": 2, "continuations": 2},
+    "credit_audit": {"methods": ["search"], "tasks": 1, "passes": 1, "rows": 2, "continuations": 2},
     "laboratory": {
         "families": {
             "small": {"depth": 2, "solutions": 2, "trees": 2, "trees_per_epoch": 1, "generations": 100}
@@ -216,7 +217,7 @@ def test_every_function_that_a_job_called_is_in_the_code_of_its_key(
     monkeypatch.chdir(traced.checkout.folder)
     study = load_study(traced.checkout.folder / "results" / "traced" / "study.json")
     stages = {job.stage for job in traced.calls}
-    assert len(stages) == 11
+    assert len(stages) == 12
     for job, called in traced.calls.items():
         # A job that calls nothing has not been traced.
         assert len(called) > 5, job

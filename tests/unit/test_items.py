@@ -206,6 +206,7 @@ def test_a_study_has_the_figures_that_its_rows_can_fill():
         "score_reliability",
         "decision_trees",
         "dose_response",
+        "credit",
     }
     core = {
         item.name for item in figures_of(load_study(ROOT / "config" / "studies" / "paper-core.yaml"))
@@ -384,6 +385,7 @@ def test_every_item_of_the_whole_paper_is_drawn_from_what_its_runs_leave(tmp_pat
         "score_reliability",
         "decision_trees",
         "dose_response",
+        "credit",
     }
     assert drawn == {path.stem for path in paths.figures.glob("*.svg")} == wanted
     write_report(study, paths)

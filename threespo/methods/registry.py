@@ -106,6 +106,11 @@ def make_method(method: str, options: dict[str, Any], common: CommonSettings) ->
     return method_entry(method).make(parse_options(method, options), common)
 
 
+def has_critic(method: str) -> bool:
+    """Return whether a method learns from the values of a critic."""
+    return "critic_rate" in method_entry(method).options.model_fields
+
+
 def searches(method: str) -> bool:
     """Return whether a method searches trees of states."""
     return method_entry(method).searches

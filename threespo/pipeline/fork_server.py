@@ -26,7 +26,7 @@ from pathlib import Path
 SERVER = "THREESPO_FORK_SERVER"
 """Environment variable with the name of the server's socket."""
 
-COMMANDS = ("policy", "train", "evaluate", "learning", "probe")
+COMMANDS = ("policy", "train", "evaluate", "learning", "probe", "credit")
 """Those that compute with PyTorch."""
 
 _LIBRARIES = (

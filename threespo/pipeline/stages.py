@@ -14,6 +14,7 @@ from threespo.errors import InputError, format_names
 from threespo.job_settings import JobSettings
 from threespo.paths import PAPER_FOLDER, JobId, Paths, trials_file
 from threespo.pipeline import (
+    credit,
     data,
     decision_trees,
     evaluate,
@@ -45,6 +46,7 @@ STAGES: dict[str, Stage] = {
     "learning": learning.STAGE,
     "tune": tune.STAGE,
     "probe": probe.STAGE,
+    "credit": credit.STAGE,
     "decision_trees": decision_trees.STAGE,
     "tables": tables.STAGE,
     "notebook": notebook.STAGE,

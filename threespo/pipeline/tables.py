@@ -1,6 +1,6 @@
 """The stage ``tables``: all runs as tables."""
 
-from threespo.paths import ROW_LOOKS, Paths, trials_file
+from threespo.paths import ROW_LOOKS, Paths, credit_folder, trials_file
 from threespo.pipeline.of_results import result_modules, tree_files
 from threespo.pipeline.stage import Files, Outputs, Stage
 from threespo.results.settings import ResultSettings
@@ -8,6 +8,7 @@ from threespo.study.catalogue import PAPER_NUMBERS, TABLES, TIMED
 from threespo.study.config import Study
 from threespo.study.matrix import (
     base_trials,
+    credit_audits,
     decision_tree_rows,
     evaluated_runs,
     learning_runs,
@@ -44,6 +45,8 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
         "examples": [paths.run(run).evaluation_example for run in shown_runs(study)],
         "learning": [paths.run(run).learning for run in learning_runs(study)],
         "probes": [paths.run(run).probe for run in probed_runs(study)],
+        "credit": [credit_folder(paths, run, at).passes for run, at in credit_audits(study)],
+        "credited_rows": [credit_folder(paths, run, at).rows for run, at in credit_audits(study)],
         "trees": tree_files(study, paths),
         "decision_trees": [paths.decision_trees(*row) for row in decision_tree_rows(study)],
         "choices": [paths.choice(*row) for row in tuned_rows(study)],

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from threespo.envs.registry import environment_module
 from threespo.methods.registry import method_module
-from threespo.paths import Paths
+from threespo.paths import Paths, Run
 from threespo.pipeline.of_run import run_ids, training_fields
 from threespo.pipeline.stage import RUN_PATTERN, Files, Outputs, Stage
 from threespo.provenance.code import digest_reachable_code, function_reference
@@ -55,8 +55,12 @@ def train_outputs(paths: Paths, name: str) -> Outputs:
 
 
 def extra_modules(study: Study, name: str) -> Sequence[str]:
+    """Return the modules that the environment and the method of the run ``name`` are found in."""
+    return method_and_environment_modules(study, find_run(study, name))
+
+
+def method_and_environment_modules(study: Study, run: Run) -> Sequence[str]:
     """Return the modules that a run's environment and method are found in."""
-    run = find_run(study, name)
     return environment_module(run.env, "spec"), method_module(study.methods[run.method].method)
 
 

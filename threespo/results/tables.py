@@ -16,6 +16,7 @@ from threespo.envs.registry import presentation
 from threespo.policy.endpoint import NOT_RUN
 from threespo.results import collect
 from threespo.results.analysis.caveats import warn_of_few_seeds
+from threespo.results.analysis.credit import credit_table
 from threespo.results.analysis.curves import (
     learning_table,
     learning_time_table,
@@ -119,6 +120,7 @@ def make_tables(settings: ResultSettings) -> None:
         "state_scores": state_score_table(study, paths, metrics),
         "efficiency": costs,
         "probes": probes,
+        "credit": credit_table(study, paths),
         "case_study": case_study_table(study, paths),
         "reasoning": reasoning_table(study, paths),
         "tuning": tuning_table(rates),

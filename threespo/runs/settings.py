@@ -9,7 +9,7 @@ from threespo.envs.settings import EpisodeSettings, TaskSettings
 from threespo.job_settings import JobSettings
 from threespo.paths import Run
 from threespo.policy.settings import EndpointSettings, SamplingSettings
-from threespo.runs.training_settings import Schedule, TrainingSettings
+from threespo.runs.training_settings import MAX_TASKS, Schedule, TrainingSettings
 from threespo.settings import MAX_TEMPERATURE, DistinctListOf, Execution, Later, Name, Seeds, Settings
 
 DEFAULT_CURVE_GAMES = 32
@@ -95,6 +95,31 @@ class ProbeRunSettings(TrainSettings):
     """A run's probe: its training settings, which say how it scores states, and how it is probed."""
 
     probe: ProbeSettings
+
+
+AuditedPolicy = Literal["base", "final"]
+"""Which weights a credit audit holds fixed: those that training starts from, or those of the run's end."""
+
+
+class CreditSettings(Settings):
+    """How a method's credit is compared with what actions are worth, under a policy that does not change."""
+
+    tasks: int = Field(default=16, ge=1, le=MAX_TASKS)
+    """Training tasks that the method plays, each once in a pass; those that a run's pool begins with."""
+    passes: int = Field(default=3, ge=1, le=100)
+    """Passes over the tasks by methods that search, since their credit depends on counts. Other methods make one."""
+    rows: int = Field(default=512, ge=2, le=1_000_000)
+    """Responses of a pass whose action is valued, at most: drawn at random among those with a credit other than 0."""
+    continuations: int = Field(default=4, ge=2, le=10_000)
+    """Episodes that go on from the state after each of these actions, and as many from each state before them. Of equally
+    many episodes, more rows with fewer continuations give the narrower interval."""
+
+
+class CreditRunSettings(TrainSettings):
+    """A credit audit: the settings that decide a method's rows, without those of optimisation, and how it is audited."""
+
+    at: AuditedPolicy
+    credit: CreditSettings
 
 
 class EvaluationSettings(Settings):

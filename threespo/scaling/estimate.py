@@ -36,7 +36,7 @@ DEPENDENT_STAGES = (
     ("policy",),
     ("trial",),
     ("train",),
-    ("evaluate", "agent", "learning", "probe"),
+    ("evaluate", "agent", "learning", "probe", "credit"),
 )
 """Stages that wait for each other."""
 

@@ -24,6 +24,7 @@ from threespo.scaling.workload import (
 from threespo.study.config import PolicySettings, Study
 from threespo.study.matrix import (
     base_trials,
+    credit_audits,
     decision_tree_rows,
     learning_runs,
     local_policies,
@@ -201,7 +202,7 @@ def _training_group(study: Study, run: Run, text: TextLengths) -> JobGroup:
 
 
 def _evaluations(study: Study, texts: Texts) -> list[JobGroup]:
-    """Return the jobs that play without learning: evaluations, also of trials, prompting agents, curves, probes."""
+    """Return the jobs that play without learning: evaluations, also of trials, prompting agents, curves, probes, audits."""
     groups: list[JobGroup] = []
 
     def add(stage: str, run: Run, episodes: float) -> None:
@@ -234,6 +235,14 @@ def _evaluations(study: Study, texts: Texts) -> list[JobGroup]:
         assert probe is not None
         # Continuations begin half way on average.
         add("probe", run, probe.snapshots * (probe.games + probe.states * probe.continuations / 2))
+
+    for run, _ in credit_audits(study):
+        audit = study.credit_audit
+        assert audit is not None
+        passes = audit.passes if searches(study.methods[run.method].method) else 1
+        played = audit.tasks * study.at(run.env).training.group_size
+        # From the state after each response and from that before it, each half way on average.
+        add("credit", run, passes * (played + audit.rows * audit.continuations))
     return _merge_equal(groups)
 
 

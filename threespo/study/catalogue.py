@@ -55,6 +55,7 @@ MISSING_DATA = {
     "uniform": "no row with equally many samples in every state; mini has one",
     "laboratory": "no decision trees; trees has them",
     "tuning": "no trials of learning rates; early has them",
+    "credit_audit": "no `credit_audit`; credit-audit has one",
 }
 """What is said where a study lacks what a notebook needs."""
 
@@ -80,6 +81,7 @@ TABLES = (
     "time_to",
     "efficiency",
     "probes",
+    "credit",
     "case_study",
     "reasoning",
     "tuning",
@@ -104,9 +106,16 @@ class Notebook(Settings):
     ``inputs``, its ``tables``."""
     tables: DistinctListOf[Literal[TABLES]] = ()  # type: ignore[valid-type]
     """Tables of the study that it reads; none where it draws what is the same in every study."""
-    needs: Literal["nothing", "searches", "probe", "snapshots", "uniform", "laboratory", "tuning"] = (
-        "nothing"
-    )
+    needs: Literal[
+        "nothing",
+        "searches",
+        "probe",
+        "snapshots",
+        "uniform",
+        "laboratory",
+        "tuning",
+        "credit_audit",
+    ] = "nothing"
     """What a study must have for the notebook to have data."""
     paper: DistinctListOf[Annotated[str, Field(pattern=r"^[\w.-]+$")]] = ()
     """Files of ``config/paper`` that it reads besides tables."""
@@ -129,7 +138,7 @@ class Item(Settings):
     """The notebook that makes it."""
     title: Text
     caption: Text
-    mean_of: Literal["seeds", "snapshots", "trees", "probes"] | None = None
+    mean_of: Literal["seeds", "snapshots", "trees", "probes", "audits"] | None = None
     """What its numbers are means of; the caption says how many (training) seeds, of snapshots also how many tasks."""
     task_types: bool = False
     """Whether the caption ends with what the task types of the study's environments are."""
@@ -247,6 +256,7 @@ def notebooks_of(study: Study) -> list[str]:
         "snapshots": bool(learning_runs(study)),
         "laboratory": study.laboratory is not None,
         "tuning": study.tuning is not None,
+        "credit_audit": study.credit_audit is not None,
         "uniform": not paper_rows.isdisjoint(UNIFORM_ROWS),
     }
     return [name for name, entry in read_catalogue().notebooks.items() if has_data[entry.needs]]

@@ -10,11 +10,11 @@ from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.spec import split_purpose
 from threespo.errors import format_names
 from threespo.imitation.settings import SIZES
-from threespo.methods.registry import check_options, searches
+from threespo.methods.registry import check_options, has_critic, searches
 from threespo.paths import REFERENCE_METHODS
 from threespo.policy.settings import VLLM_TEMPERATURES, is_vllm_temperature
 from threespo.runs.training_settings import PolicyScale, TrainingSettings
-from threespo.study.config import Study, StudyAt
+from threespo.study.config import CreditEntry, Study, StudyAt
 from threespo.study.confirmatory import MIN_SEEDS
 from threespo.study.explain import explain_error, field_name
 from threespo.study.old_names import explain_old_options
@@ -283,6 +283,8 @@ def _sections(study: Study) -> Iterator[str]:
             yield f"probe.methods: {name!r} is not an entry of 'methods' that searches; there are {format_names(searching)}"
         if study.probe.seeds > len(study.seeds):
             yield f"probe.seeds: found {study.probe.seeds}, but the study has {len(study.seeds)} training seeds ('seeds')"
+    if study.credit_audit:
+        yield from _credit_audit(study, study.credit_audit)
     if study.tuning:
         # A rate chosen on a seed of the study would favour that seed's run.
         shared_seeds = set(study.tuning.seeds) & set(study.seeds)
@@ -292,6 +294,21 @@ def _sections(study: Study) -> Iterator[str]:
         for split in sorted(set(study.tuning.splits) - unseen):
             there = ", ".join(sorted(unseen))
             yield f"tuning.splits: {split!r} is no environment's split of unseen games; there are {there}"
+
+
+def _credit_audit(study: Study, audit: CreditEntry) -> Iterator[str]:
+    can_be_audited = [name for name, entry in study.methods.items() if not has_critic(entry.method)]
+    for name in sorted(set(audit.methods or ()) - set(can_be_audited)):
+        yield (
+            f"credit_audit.methods: {name!r} is not an entry of 'methods' without a critic, which no audit trains; "
+            f"there are {format_names(can_be_audited)}"
+        )
+    if audit.seeds > len(study.seeds):
+        yield f"credit_audit.seeds: found {audit.seeds}, but the study has {len(study.seeds)} training seeds ('seeds')"
+    for env, section in study.environments.items():
+        most = section.most_training_tasks
+        if most is not None and audit.tasks > most[1]:
+            yield f"credit_audit.tasks: found {audit.tasks}, but {env}.{most[0]} is {most[1]}; lower one or raise the other"
 
 
 def _of_paper(study: Study) -> Iterator[str]:

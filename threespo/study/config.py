@@ -19,7 +19,13 @@ from threespo.envs.settings import EnvironmentSettings
 from threespo.envs.spec import CALIBRATION
 from threespo.imitation.settings import Weakness
 from threespo.policy.settings import EndpointSettings, SamplingSettings, TemplateSettings, VllmSettings
-from threespo.runs.settings import EvaluationSettings, LearningSettings, ProbeSettings
+from threespo.runs.settings import (
+    AuditedPolicy,
+    CreditSettings,
+    EvaluationSettings,
+    LearningSettings,
+    ProbeSettings,
+)
 from threespo.runs.training_settings import (
     MAX_RANKS,
     MAX_ROWS,
@@ -207,6 +213,18 @@ class ProbeEntry(ProbeSettings):
     probed states takes three."""
 
 
+class CreditEntry(CreditSettings):
+    """The study's section ``credit_audit``."""
+
+    methods: Annotated[DistinctListOf[Name], Field(min_length=1)] | None = None
+    """Entries of ``methods`` (``null``: all but those with a critic, which an audit does not train). Under the base policy
+    they are audited in every environment and with every policy, also where no run of theirs is trained."""
+    seeds: int = Field(default=1, ge=1, le=1000)
+    """Training seeds of each, the first ones: they decide the draws, and under ``final`` the policy."""
+    at: Annotated[DistinctListOf[AuditedPolicy], Field(min_length=1)] = ("base",)
+    """The policies that are held fixed; ``final`` is that of each trained run of the method itself."""
+
+
 class EvaluationEntry(EvaluationSettings):
     """The study's section ``evaluation``."""
 
@@ -236,6 +254,8 @@ class Study(Settings):
     laboratory: DecisionTreesSettings | None = None
     """Methods on decision trees with a tabular policy."""
     probe: ProbeEntry | None = None
+    credit_audit: Annotated[CreditEntry | None, Later] = None
+    """Whether the advantages of a method point towards actions that are worth more."""
     confirmatory: Annotated[Freeze | None, Label] = None
     """Marks a study as frozen before it ran, on panels that nothing is chosen on (``threespo study NAME --freeze``)."""
     evaluation: EvaluationEntry = EvaluationEntry()

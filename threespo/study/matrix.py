@@ -3,8 +3,9 @@
 from typing import Literal
 
 from threespo.errors import InputError, format_names
-from threespo.methods.registry import searches
+from threespo.methods.registry import has_critic, searches
 from threespo.paths import Run
+from threespo.runs.settings import AuditedPolicy
 from threespo.study.config import Study
 from threespo.study.parts import MAIN_PART, PARTS, Part
 
@@ -147,6 +148,31 @@ def probed_runs(study: Study) -> list[Run]:
     methods = study.probe.methods if study.probe else ()
     seeds = study.seeds[: study.probe.seeds] if study.probe else ()
     return [run for run in trained_runs(study) if run.method in methods and run.seed in seeds]
+
+
+def audited_methods(study: Study) -> list[str]:
+    """Return the entries of ``methods`` whose credit is audited: those that the section names, or all without a critic."""
+    if study.credit_audit is None:
+        return []
+    if study.credit_audit.methods is not None:
+        return [name for name in study.methods if name in study.credit_audit.methods]
+    return [name for name, entry in study.methods.items() if not has_critic(entry.method)]
+
+
+def credit_audits(study: Study) -> list[tuple[Run, AuditedPolicy]]:
+    """Return the audits of credit (stage ``credit``): the run whose method and seed they have, and whose policy is fixed."""
+    section = study.credit_audit
+    if section is None:
+        return []
+    trained = set(trained_runs(study))
+    runs = [
+        Run(env, policy, method, seed)
+        for env, policy in base_policies(study)
+        for method in audited_methods(study)
+        for seed in study.seeds[: section.seeds]
+    ]
+    # Under the base nothing needs to be trained.
+    return [(run, at) for at in section.at for run in runs if at == "base" or run in trained]
 
 
 def learning_runs(study: Study) -> list[Run]:

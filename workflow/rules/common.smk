@@ -66,6 +66,7 @@ wildcard_constraints:
     family=NAME,
     method=NAME,
     name=NAME,
+    at="base|final",
     which="(?:rate-[0-9.e+-]+-)?seed-[0-9]+",
 
 

@@ -94,6 +94,40 @@ rule probe:
         "OMP_NUM_THREADS={params.threads} {params.threespo} probe {params.study} --run {params.run} 2>&1 | tee {log:q}"
 
 
+# A method's advantages beside what actions are worth, under the base or the run's final policy.
+rule credit:
+    input:
+        unpack(reads("credit")),
+    output:
+        **writes("credit"),
+    log:
+        log_of("credit"),
+    threads: THREADS
+    resources:
+        gpu=gpus_for("credit"),
+        mem_mb=memory_for("credit"),
+        runtime=minutes_for("credit"),
+        nodes=nodes_for("credit"),
+    params:
+        run=lambda wildcards: job_of("credit", wildcards).name.rsplit("/", 1)[0],
+        threespo=THREESPO,
+        study=STUDY_FILE,
+        threads=THREADS,
+    shell:
+        "OMP_NUM_THREADS={params.threads} {params.threespo} credit {params.study}"
+        " --run {params.run} --at {wildcards.at} 2>&1 | tee {log:q}"
+
+
+# The study's section `credit_audit`, and nothing else: `snakemake --cores all audit`.
+rule audit:
+    input:
+        [str(path) for job in list_jobs(STUDY) if job.stage == "credit" for path in job.outputs(PATHS).paths()],
+
+
+localrules:
+    audit,
+
+
 rule evaluate:
     input:
         unpack(reads("evaluate")),

@@ -28,6 +28,11 @@ def _explain_means(study: "Study", mean_of: str) -> str:
         assert study.laboratory is not None, "or the study has no such item"
         return f"n = {study.laboratory.seeds} seeds a row."
 
+    if mean_of == "audits":
+        audit = study.credit_audit
+        assert audit is not None, "or the study has no such item"
+        return f"Seeds of a row: {audit.seeds}; tasks: {audit.tasks}; episodes for each Q and V: {audit.continuations}."
+
     count = len(study.seeds)
     # Probes cost many generations, so a study may probe fewer seeds than it trains.
     if mean_of == "probes" and study.probe:
