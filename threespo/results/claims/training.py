@@ -63,7 +63,7 @@ def _compare_totals(
         upper_totals = [_total_after(run, column, generations) for run in by_row[upper]]
         lower_totals = [_total_after(run, column, generations) for run in by_row[row]]
         words = f"{mean(upper_totals):,.0f} and {mean(lower_totals):,.0f} after {generations:,.0f} generations"
-        found = test_ratio(upper_totals, lower_totals, bound, at_most)
+        found = test_ratio(upper_totals, lower_totals, bound, at_most, units=runs.units)
         findings[f"to {row}"] = found.with_detail(words)
     return _require_spent_budget(combine(findings, runs.missing), by_row, runs)
 
@@ -84,7 +84,7 @@ def compare_rollouts(
 
     upper_cost = [float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in upper_parts]
     lower_cost = [float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in lower_parts]
-    found = test_ratio(upper_cost, lower_cost, at_least)
+    found = test_ratio(upper_cost, lower_cost, at_least, units=runs.units)
     capped = max(_share_of_capped_searches(upper_parts), _share_of_capped_searches(lower_parts))
     found = found.with_detail(
         f"{mean(upper_cost):,.0f} and {mean(lower_cost):,.0f} generations a task; "
@@ -140,12 +140,14 @@ def compare_throughout(
         if within is not None:
             upper_means = upper_points.mean(axis=1).tolist()
             lower_means = lower_points.mean(axis=1).tolist()
-            findings[f"from {row}"] = test_equivalence(upper_means, lower_means, within)
+            findings[f"from {row}"] = test_equivalence(
+                upper_means, lower_means, within, units=runs.units
+            )
             continue
         for part in range(PARTS):
             upper_part = upper_points[:, part].tolist()
             lower_part = lower_points[:, part].tolist()
-            found = test_difference(upper_part, lower_part, by)
+            found = test_difference(upper_part, lower_part, by, units=runs.units)
             findings[f"from {row} in part {part + 1} of {PARTS}"] = found
     return _require_spent_budget(combine(findings, runs.missing), by_row, runs)
 
