@@ -134,7 +134,7 @@ def contrast_interval(
     if floor is not None:
         # An arm below the floor cannot fall onto it.
         failures = [
-            UnseenFailure(len(values), weight * max(0.0, float(values.mean()) - end))
+            UnseenFailure(len(values), weight * _height(values, end))
             for (weight, values), end in zip(arms, np.broadcast_to(floor, len(arms)), strict=True)
         ]
 
@@ -262,7 +262,7 @@ def seeds_needed_for_contrast(
     losses = [0.0]
     if floor is not None:
         for (weight, values), end in zip(arms, np.broadcast_to(floor, len(arms)), strict=True):
-            losses.append(math.copysign(1.0, effect) * weight * max(0.0, float(values.mean()) - end))
+            losses.append(math.copysign(1.0, effect) * weight * _height(values, end))
     loss = max(losses)
 
     def is_enough(count: int) -> bool:
@@ -367,12 +367,19 @@ def difference_to_policy(
     freedom = min(len(seeds) - 1, task_freedom)
     failures = []
     if floor is not None:
-        failures.append(UnseenFailure(len(seeds), max(0.0, float(seeds.mean()) - floor)))
+        failures.append(UnseenFailure(len(seeds), _height(seeds.mean(axis=1), floor)))
     return _student_interval(estimate, error, freedom, null, failures=failures)
 
 
 def _as_arrays(terms: Terms) -> list[tuple[float, Array]]:
     return [(weight, np.asarray(values, dtype=np.float64)) for weight, values in terms]
+
+
+def _height(values: Array, floor: float) -> float:
+    """Return how far a run that has not failed is above the floor, which is what a failed one loses."""
+    # The median where it is higher: a failed run that was seen is in the mean, and would make the next one's loss look less.
+    # With the mean alone 11 runs of which one in three fails give 7.5 % false verdicts.
+    return max(0.0, float(values.mean()) - floor, float(np.median(values)) - floor)
 
 
 def _sum_of_terms(arms: Sequence[tuple[float, Array]]) -> Array:
