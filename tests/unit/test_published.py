@@ -143,10 +143,16 @@ def test_differences_from_grpo_are_welchs_on_the_split_that_is_judged_last():
         welch = stats.ttest_ind(rates[name], rates["grpo"], equal_var=False)
         ends = welch.confidence_interval(0.95)
         assert row["points"] == pytest.approx(10 * (np.mean(rates[name]) - np.mean(rates["grpo"])))
-        # Degrees of freedom are rounded down.
-        assert 20 * ends.low < row["low"] <= 10 * ends.low + 1e-9
-        assert welch.pvalue <= row["p"] <= 2 * welch.pvalue
-        needed = seeds_needed([10.0 * won for won in rates[name]], [10.0 * won for won in rates["grpo"]])
+        # Wider, since runs of the better row may have failed unseen: of three a share of 63 % would be missed.
+        assert row["low"] <= 10 * ends.low + 1e-9
+        assert row["high"] >= 10 * ends.high - 1e-9
+        assert row["p"] >= welch.pvalue
+        arms = [[10.0 * won for won in rates[method]] for method in (name, "grpo")]
+        guarded = difference_interval(*arms, floor=0.0)
+        assert (row["low"], row["high"], row["p"]) == pytest.approx(
+            (guarded.low, guarded.high, guarded.p)
+        )
+        needed = seeds_needed(*arms, floor=0.0)
         assert row["seeds_alone"] == (
             needed if row["side"] == "undecided" else pytest.approx(math.nan, nan_ok=True)
         )

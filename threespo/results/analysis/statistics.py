@@ -39,7 +39,7 @@ ROUNDING = 1e-9
 """Degrees of freedom are rounded down; without this, 3.9999999999 would become 3."""
 
 
-UNSEEN_SHARES = np.linspace(0.0, 1.0, 1001)
+UNSEEN_SHARES = np.linspace(0.0, 1.0, 201)
 """Shares of failed runs, of which the least favourable decides (:func:`_widest_end`)."""
 
 
