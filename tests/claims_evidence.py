@@ -82,6 +82,7 @@ def trained(columns, epochs=20, seeds=SEEDS, policy="tiny-s", budget=100_000):
             **{
                 "generations": budget * epoch // epochs,
                 "optimizer_steps": epoch,
+                "epoch_successes": 5,
                 "detail_generation_caps": 0.0,
             },
             **{name: value(epoch / epochs, seed) for name, value in of_method.items()},

@@ -6,8 +6,8 @@ PLACES = {
         "    success: float\n    change: float = 0.0\n\n",
     ),
     "methods/scorer.py": (
-        "success=float(child.episode.won),\n        )",
-        "success=float(child.episode.won),\n        )._replace(change=0.125 * (child.key != node.key))",
+        "success=self._reward_success(child.episode, valid),\n        )",
+        "success=self._reward_success(child.episode, valid),\n        )._replace(change=0.125 * (child.key != node.key))",
     ),
 }
 """File of the package -> (text that is there once, text in its place)."""

@@ -200,7 +200,7 @@ def _run_accept(parsed: argparse.Namespace) -> int:
         print("nothing was accepted; run the workflow, which makes anew what has changed")
         return EXIT_FAILED
     print(
-        f"{len(outcome.accepted)} jobs accepted, {len(outcome.run)} of them run again to the same bytes"
+        f"{len(outcome.accepted)} jobs accepted, {len(outcome.rerun)} of them run again to the same bytes"
     )
     return 0
 

@@ -4,6 +4,9 @@
 ``runs/ENV/POLICY/METHOD/{seed-N,rate-R-seed-N}/``, ``tuning/``, ``laboratory/``, ``tables/``, ``notebooks/``, ``figures/``,
 ``report.html``, and the records of what each job was made of in ``stages/``. Checkpoints of unfinished runs lie in
 ``checkpoints/``, outside the workflow's outputs.
+
+The classes here are in the key of every job, each as a whole: any change of one makes all jobs run again
+(docs/architecture.md, "What an edit triggers").
 """
 
 from dataclasses import dataclass
@@ -29,7 +32,7 @@ NOTEBOOKS_FOLDER = Path("notebooks")
 
 
 REFERENCE_METHODS = ("base", "strong")
-"""Untrained rows of every table: the weak base that training starts from, and the strong clone that is its ceiling."""
+"""Rows of every table that no run trains: the weak base that training starts from, and the strong clone, its ceiling."""
 
 
 def base_folder(number: int) -> str:
@@ -153,6 +156,10 @@ class Paths:
         return RunFolder(self.root / "runs" / _id(run))
 
     def checkpoints(self, run: Run | str) -> Path:
+        """Folder with the last checkpoints of a run that is not finished; the run removes it when it ends.
+
+        It is no output of the workflow, since Snakemake removes the outputs of a job that has failed.
+        """
         return self.root / "checkpoints" / _id(run)
 
     @property
@@ -251,6 +258,19 @@ def parse_run_folder(folder: Path) -> tuple[Paths, str]:
     if len(parts) < 6 or parts[-5] != "runs":
         raise ValueError(folder)
     return Paths(Path(*parts[:-5])), "/".join(parts[-4:])
+
+
+# New paths are functions: as methods of the classes above they would make all jobs of all studies run again.
+
+
+def trials_file(paths: Paths, env: str, policy: str, method: str) -> Path:
+    """Return the file with what a learning rate was chosen from; apart from the choice, since runs depend on that alone."""
+    return paths.choice(env, policy, method).with_suffix(".trials.json")
+
+
+def made_by_file(folder: RunFolder) -> Path:
+    """Return the file that says by what a trial beyond the grid was made, which has no record of a job."""
+    return folder.folder / "made_by.json"
 
 
 def _id(run: Run | str) -> str:

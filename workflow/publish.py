@@ -7,20 +7,25 @@ studies show of it.
 import argparse
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from threespo.envs.registry import presentation
 from threespo.errors import InputError
 from threespo.files import replace_file, write_text
 from threespo.paths import PUBLISHED_MINI, Paths
 from threespo.pipeline.plan import check_study
 from threespo.provenance.digests import file_digest
-from threespo.results.analysis.comparisons import compare_methods
+from threespo.results.analysis.comparisons import Comparison, compare_methods, comparison_table
 from threespo.results.analysis.published import COLUMNS
+from threespo.results.analysis.rates import Row, rows_at_edge
+from threespo.results.analysis.summaries import percent_by_game, task_clusters
 from threespo.results.collect import RUN_COLUMNS
+from threespo.results.paper_numbers import DETAILED_ENVIRONMENT
 from threespo.study.catalogue import items_of
 from threespo.study.load import load_study
-from threespo.study.matrix import evaluated_runs
+from threespo.study.matrix import evaluated_runs, local_policies
 from threespo.tables import read_table
 from threespo.watch.export import item_files
 
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 DOCS = Path("docs/results")
 
 BY_HAND = "README.md"
+
+CLUSTER_COLUMNS = ("env", "policy", "split", "measure", "cluster", "tasks")
 
 CLAIM_COLUMNS = (
     *("claim", "rule", "env", "policy", "split", "measure", "preset", "method_of_paper"),
@@ -98,8 +105,13 @@ def _tables(study: "Study", paths: Paths, folder: Path) -> "dict[Path, pd.DataFr
         folder / "runs.csv": per_run(runs, metrics, episodes, evaluation_digests(study, paths)),
         folder / "claims.csv": claims[[*CLAIM_COLUMNS]],
     }
-    more = {name: read_table(paths.table(name)) for name in ("learning", "time_to", "tuning")}
-    more["differences"] = differences(study, episodes)
+    more = {name: read_table(paths.table(name)) for name in ("learning", "time_to", "tuning", "rates")}
+    edges = rows_at_edge(more["rates"])
+    compared = compare_methods(study, episodes, edges)
+    more["differences"] = differences(study, compared, edges)
+    more["comparisons"] = all_comparisons(compared)
+    more["clusters"] = by_cluster(study, episodes)
+    more["states"] = states_met(metrics)
     tables |= {folder / f"{name}.csv": frame for name, frame in more.items() if len(frame)}
     if paths.root.name == PUBLISHED_MINI.stem:
         commits = " ".join(sorted(runs["commit"].unique()))
@@ -152,15 +164,18 @@ def per_run(
     )
 
 
-def differences(study: "Study", episodes: "pd.DataFrame") -> "pd.DataFrame":
+def differences(
+    study: "Study", compared: list[Comparison], edges: "Mapping[Row, str] | None" = None
+) -> "pd.DataFrame":
     """Return how many points each trained method is above the reference, in every measure: one family, none left out.
 
     ``seeds_alone`` is how many training seeds an arm would decide an undecided one, if it were the only one; empty where it
-    is more than a thousand.
+    is more than a thousand. ``at_edge``, in studies with trials of learning rates, names the methods of a pair whose rate is
+    at an edge of what was tried.
     """
     import pandas as pd
 
-    found = [one for one in compare_methods(study, episodes) if one.family == "reference"]
+    found = [one for one in compared if one.family == "reference"]
     order = list(study.methods)
     rows = [
         {
@@ -178,10 +193,77 @@ def differences(study: "Study", episodes: "pd.DataFrame") -> "pd.DataFrame":
             "tests": one.tests,
             "side": one.verdict,
             "seeds_alone": one.seeds_needed(),
+            **_name_edges(study, one, edges or {}),
         }
         for one in sorted(found, key=lambda one: order.index(one.method))
     ]
     return pd.DataFrame(rows)
+
+
+def _name_edges(study: "Study", comparison: Comparison, edges: "Mapping[Row, str]") -> dict[str, str]:
+    if study.tuning is None:
+        return {}
+    setting = (comparison.env, comparison.policy)
+    pair = (comparison.method, comparison.other)
+    return {"at_edge": " ".join(method for method in pair if (*setting, method) in edges)}
+
+
+def all_comparisons(compared: list[Comparison]) -> "pd.DataFrame":
+    """Return the whole table of comparisons: those with the base and between presets, too, each with its family."""
+    return comparison_table(compared).assign(seeds_alone=[one.seeds_needed() for one in compared])
+
+
+def by_cluster(study: "Study", episodes: "pd.DataFrame") -> "pd.DataFrame":
+    """Return every method's percent in each cluster of tasks on the split that is compared, a column a method.
+
+    A cluster is what the interval of a single policy is over: a layout of rooms, a product. ``tasks`` is how many tasks a
+    cluster has. A trained method has its mean over training seeds.
+    """
+    import pandas as pd
+
+    frames = []
+    for env in study.environments:
+        split = study.at(env).evaluation.splits[-1]
+        for policy in local_policies(study):
+            is_setting = (episodes["env"] == env) & (episodes["policy"] == policy)
+            played = episodes[is_setting & (episodes["split"] == split)]
+            if played.empty:
+                continue
+            for measure in ("success", "score"):
+                if measure not in presentation(env).measures:
+                    continue
+                frame = _cluster_means(env, played, measure)
+                for column, value in enumerate((env, policy, split, measure)):
+                    frame.insert(column, CLUSTER_COLUMNS[column], value)
+                frames.append(frame)
+    if not frames:
+        return pd.DataFrame()
+    merged = pd.concat(frames, ignore_index=True)
+    methods = [name for name in ("base", *study.methods, "strong") if name in merged]
+    others = [name for name in merged if name not in (*CLUSTER_COLUMNS, *methods)]
+    return merged[[*CLUSTER_COLUMNS, *methods, *others]]
+
+
+def _cluster_means(env: str, played: "pd.DataFrame", measure: str) -> "pd.DataFrame":
+    """Return a row for each cluster, with its number of tasks and the mean of each method in it."""
+    import pandas as pd
+
+    of_task = {
+        method: percent_by_game(rows, measure).mean(axis=0) for method, rows in played.groupby("method")
+    }
+    tasks = pd.DataFrame(of_task)
+    groups = tasks.groupby(task_clusters(env, list(tasks.index)))
+    means = groups.mean()
+    means.insert(0, "tasks", groups.size())
+    return means.rename_axis("cluster").reset_index()
+
+
+def states_met(metrics: "pd.DataFrame") -> "pd.DataFrame":
+    """Return how many different states each run had met after each epoch, where the paper counts them."""
+    columns = [*RUN_COLUMNS, "epoch", "generations", "detail_state_met"]
+    met = metrics.reindex(columns=columns)
+    met = met[(met["env"] == DETAILED_ENVIRONMENT) & met["detail_state_met"].notna()]
+    return met.rename(columns={"detail_state_met": "states_met"})
 
 
 def main() -> int:

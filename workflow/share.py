@@ -149,7 +149,7 @@ def _check_brought(study: str) -> None:
     paths = Paths(RESULTS / study)
     verdicts = plan.plan_jobs(current_study(paths), paths, DigestCache())
     # At another commit there may be other jobs.
-    if damage := [line for verdict in verdicts if not verdict.new for line in verdict.damage]:
+    if damage := [line for verdict in verdicts if not verdict.is_new for line in verdict.damage]:
         raise InputError(
             f"{paths.root}: brought as it was shared, but not as it was made: {format_names(damage)}. "
             "Run the workflow, which makes anew what is damaged, and push again."

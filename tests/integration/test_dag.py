@@ -217,9 +217,9 @@ def test_a_failed_choice_is_made_again(finished_copy):
         "name=tuned",
     )
     finished_copy.snakemake("--until", "tune", config=config)
-    module = finished_copy.folder / "threespo" / "runs" / "tuning.py"
+    module = finished_copy.folder / "threespo" / "runs" / "trials.py"
     whole = module.read_text()
-    module.write_text(whole.replace("    best = ", "    raise SystemExit(1)\n    best = "))
+    module.write_text(whole.replace("    added: list", "    raise SystemExit(1)\n    added: list"))
     assert finished_copy.snakemake("--until", "tune", config=config).returncode != 0
     module.write_text(whole + "\nCHANGED = 1\n")
     again = finished_copy.snakemake("--until", "tune", config=config)

@@ -44,6 +44,7 @@ def test_every_run_is_published_with_its_own_episodes_and_the_reports_figures(fi
     assert done.returncode == 0, done.stderr
     there = published(finished_copy)
     assert {"runs.csv", "differences.csv", "claims.csv", "learning.csv"} <= there.keys()
+    assert {"comparisons.csv", "clusters.csv", "states.csv"} <= there.keys()
     assert {"main_table.csv", "main_results.svg"} <= there.keys()
     assert {"reasoning.csv", "lemmas.csv"} <= there.keys(), "texts are published as their data"
     assert "report.html" not in there

@@ -29,7 +29,7 @@ from threespo.runs.train import choose_pool, common_settings
 from threespo.runs.training_settings import TrainingSettings
 from threespo.study.config import Study
 from threespo.study.load import dump_study, parse_study
-from threespo.study.matrix import find_run, trials_of
+from threespo.study.matrix import base_trials, find_run, trials_of
 from threespo.tables import read_table, write_table
 
 # Methods whose tasks would take more than about twenty generations.
@@ -371,8 +371,9 @@ def test_each_methods_rate_is_that_of_its_best_trial(study, paths):
     assert len(judged) == 4
     # Of two runs each: 2 of 4 games, 3 of 4, 3 of 4. The best single run is that of the smallest rate.
     wins = ([True, True], [False, False], [True, False], [True, True], [True, True], [True, False])
-    for each, won in zip(trials, wins, strict=True):
-        write_table(paths.run(each).evaluation, [{"success": value} for value in won])
+    games = read_table(paths.run(trial).evaluation)
+    for each, won in zip([*trials, *base_trials(tuned)], [*wins, [False, False]], strict=True):
+        write_table(paths.run(each).evaluation, games[:2].assign(success=won))
     do("tune", tuned, "alfworld/tiny-s/rloo", paths)
     assert learning_rate(settings_of("train", tuned, run, paths)) == 1e-3, "of equal means the smallest"
     train(tuned, run, paths)

@@ -20,7 +20,7 @@ from threespo import cli
 from threespo.errors import MAX_LISTED_NAMES, InputError
 from threespo.methods.registry import METHODS, check_options
 from threespo.study.config import study_class
-from threespo.study.configuration import REPOSITORY_FOLDERS, ConfigOrigin, results_folder
+from threespo.study.configuration import REPOSITORY_FOLDERS, Configuration, results_folder
 from threespo.study.load import load_study, parse_study
 from threespo.study.matrix import find_run
 from threespo.study.reading import read_yaml
@@ -244,7 +244,7 @@ def test_no_folder_of_the_repository_may_hold_results(tmp_path, monkeypatch):
     whole = str(tmp_path / "repository" / "threespo")
     for folder in ("link", "link/new", whole, "../repository/threespo", "results/../link"):
         with pytest.raises(InputError, match="the repository's own threespo"):
-            results_folder(ConfigOrigin({"results": folder}))
+            results_folder(Configuration({"results": folder}))
     for folder in (
         "results",
         "results/mine",
@@ -253,7 +253,7 @@ def test_no_folder_of_the_repository_may_hold_results(tmp_path, monkeypatch):
         "../elsewhere",
         str(tmp_path / "elsewhere"),
     ):
-        assert results_folder(ConfigOrigin({"results": folder})) == Path(folder)
+        assert results_folder(Configuration({"results": folder})) == Path(folder)
 
 
 @pytest.mark.parametrize("case", cases("files_of_configuration"))

@@ -1,5 +1,6 @@
 """The paper's claims: read, recomputed from the paper's own numbers, and decided on evaluated episodes of known outcome."""
 
+import dataclasses
 import math
 import re
 
@@ -20,7 +21,7 @@ from tests.claims_evidence import (
 )
 from threespo.errors import InputError
 from threespo.results.analysis.tally import tally_claims
-from threespo.results.claims import checks
+from threespo.results.claims import checks, formulas
 from threespo.results.claims import episodes as measures
 from threespo.results.claims.evidence import Cell
 from threespo.results.claims.formulas import FORMULAS
@@ -28,6 +29,7 @@ from threespo.results.claims.judging import judge_claims
 from threespo.results.claims.page import ELSEWHERE, claim_lines, claims_page, paper_section
 from threespo.results.claims.rules import Formula, Known, Open, read_claims, rows_of_rule, rule_label
 from threespo.results.paper_numbers import read_paper
+from threespo.scoring.state import state_score
 from threespo.study.load import load_study
 
 LISTED = """
@@ -143,16 +145,18 @@ def test_how_many_claims_are_decided_by_what():
         for name, rules in settled.items()
         if (found := set(map(decided, rules)))
     }
+    identities = sum(all(rule_label(rule) == "identity" for rule in rules) for rules in settled.values())
     holds, fails, unsupported, vacuous = (
         sum(found == word for found in said.values())
         for word in ("holds", "fails", "unsupported", "vacuous")
     )
+    assert identities == holds
     open_ones = sum(any(isinstance(rule, Open) for rule in rules) for rules in kinds.values())
     by_runs = len(kinds) - len(settled) - open_ones
     sentence = (
-        f"Of the paper's {len(kinds)} claims {holds + fails} are decided by arithmetic or by its own text ({holds} hold, "
-        f"{fails} fail), {unsupported} are unsupported, {vacuous} vacuous, {by_runs} are for runs to decide, and "
-        f"{open_ones} are open"
+        f"Of the paper's {len(kinds)} claims {identities} restate its equations or definitions and hold by text or algebra, "
+        f"{fails} fail by arithmetic or by its own text, {unsupported} are unsupported, {vacuous} vacuous, {by_runs} are "
+        f"for runs to decide, and {open_ones} are open"
     )
     assert sentence in " ".join((ROOT / "docs" / "method.md").read_text(encoding="utf-8").split())
 
@@ -526,23 +530,55 @@ def test_what_a_study_lacks_is_said_once(study, paper):
 
 
 @pytest.mark.parametrize(("name", "verdict"), [
-    ("low_success_high_score", "fails"), ("score_falls_with_success", "holds"),
+    ("score_falls_with_success", "holds"),
     ("rollouts_of_figure_2", "fails"), ("single_sample", "holds"), ("first_visit", "holds"),
     ("tenth_visit", "fails"), ("omega_schedule", "holds"),
     ("novelty_first", "holds"), ("difference_later", "holds"), ("scores_tell_apart", "vacuous"),
     ("alpha_mechanism", "fails"), ("harder_first", "fails"), ("allocation_bound", "fails"), ("regret", "fails"),
     ("good_event", "fails"),
     ("finitely_often", "fails"), ("separation", "vacuous"), ("alpha_condition", "holds"), ("gamma_algebra", "holds"),
-    ("gamma_used", "fails"), ("counts_alone", "fails"),
+    ("gamma_used", "fails"), ("counts_alone", "holds"),
 ])  # fmt: skip
 def test_what_the_equations_say(name, verdict):
     assert FORMULAS[name]()[0] == verdict
 
 
+def test_a_score_that_is_more_than_counts_and_depth_is_seen(monkeypatch):
+    """A score that falls with depth is a function of what is observed; one with another term in it is not."""
+    assert FORMULAS["counts_alone"]()[:2] == ("holds", 0.0)
+
+    def other(total, wins, clock, settings, gate=True):
+        found = state_score(total, wins, clock, settings, gate)
+        return dataclasses.replace(found, score=0.999 * found.score)
+
+    monkeypatch.setattr(formulas, "state_score", other)
+    verdict, number, _ = FORMULAS["counts_alone"]()
+    # All but none: 1, 5, 9 and 20 paths with at least one success, at four depths.
+    assert (verdict, number) == ("fails", 4 * (1 + 5 + 9 + 20))
+
+
+def test_identities_are_claims_that_hold_by_text_or_algebra_and_are_shown_apart(study, paper):
+    claims = read_claims(PAPER)
+    small = only(study, ["grpo"])
+    table = judge_claims(claims, evidence(small, paper, episodes=played(small, {"grpo": 20})))
+    identities = table[table["rule"] == "identity"]
+    assert set(identities["verdict"]) == {"holds"}
+    whole = {claim.id for claim in claims if all(rule_label(rule) == "identity" for rule in claim.rule)}
+    assert {"method-difficulty-aware", "method-n1-no-update", "data-alfworld"} <= whole
+    # No claim holds by text alone that is not called an identity.
+    by_text = table[table["rule"].isin(["formula", "known"])]
+    assert not (by_text["verdict"] == "holds").any()
+    assert tally_claims(table).identities == len(whole)
+    assert tally_claims(table).settled.get("holds", 0) == 0
+    shown = claims_page(table)
+    apart = {row["claim"] for section in shown["identities"] for row in section["rows"]}
+    assert apart == set(identities["claim"])
+    assert not apart & {row["claim"] for section in shown["settled"] for row in section["rows"]} - {
+        "th-gamma-schedule"
+    }
+
+
 def test_numbers_of_the_equations_by_hand():
-    assert FORMULAS["low_success_high_score"]()[1] == pytest.approx(
-        math.exp(-50 * math.log(2) * 0.1), rel=1e-5
-    )
     assert FORMULAS["omega_schedule"]()[1] == pytest.approx(10 * math.log(2))
     # Two successes in ten at depth 7; S of a rate of 0.2 at depth 2 is 2^-10, beside which that of 0.8 is nothing.
     assert FORMULAS["tenth_visit"]()[1] == pytest.approx(7 ** (-50 * 0.2), rel=1e-4)
@@ -563,6 +599,7 @@ def test_numbers_of_the_equations_by_hand():
     ({"rule": {"kind": "check", "name": "nothing"}}, "no check 'nothing'; there are resources_are_comparable, "),
     ({"rule": {"kind": "check", "name": "methods_are_in_order"}}, "'methods_are_in_order' needs columns"),
     ({"rule": {"kind": "known", "verdict": "true", "because": "x"}}, "claim odd: rule.0.known.verdict"),
+    ({"rule": {"kind": "known", "verdict": "fails", "because": "x", "identity": True}}, "an identity holds, and"),
     ({"id": "abs-grpo-alfworld-22-6"}, "claim abs-grpo-alfworld-22-6 is there twice"),
 ])  # fmt: skip
 def test_a_wrong_entry_is_named(tmp_path, change, message):

@@ -16,7 +16,7 @@ import pytest
 from threespo.errors import InputError
 from threespo.pipeline.stages import Job, list_jobs
 from threespo.provenance import code as module
-from threespo.provenance import syntax
+from threespo.provenance import modules, syntax
 from threespo.study.load import load_study
 
 # --- what one unit means
@@ -24,7 +24,7 @@ from threespo.study.load import load_study
 
 def digest(text: str) -> tuple[str, list[int]]:
     """Return the digest of the unit ``f``, with its parameters by number."""
-    unit = syntax.parse(text, "threespo").units["f"]
+    unit = syntax.parse_module(text, "threespo").units["f"]
     return unit.digest, [number for _, _, number in unit.parameters]
 
 
@@ -127,14 +127,14 @@ def package(tmp_path, monkeypatch):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(modules, "ROOT", tmp_path)
     yield tmp_path
     module.clear_caches()
 
 
 def code(*looked_up: str, begin: str = "threespo.begin:run") -> dict[str, str]:
     module.clear_caches()
-    return module.code_of(begin, looked_up)
+    return module.digest_reachable_code(begin, looked_up)
 
 
 def edit(package: Path, name: str, *pairs: tuple[str, str]) -> None:
@@ -312,25 +312,25 @@ def test_the_imports_of_a_notebook_are_read_from_its_cells(package):
 def cache(tmp_path, monkeypatch):
     """Return where what was parsed is kept, and a function that does what a new process does."""
     path = tmp_path / "kept" / "code.cache"
-    monkeypatch.setattr(module, "_cache_file", lambda: path)
-    monkeypatch.setattr(module.sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(modules, "_cache_file", lambda: path)
+    monkeypatch.setattr(modules.sys, "dont_write_bytecode", False)
 
     def new_process():
-        module._cache.cache_clear()
-        module._written.clear()
+        modules._read_cache.cache_clear()
+        modules._written_keys.clear()
         return code()
 
     yield path, new_process
-    module._cache.cache_clear()
-    module._written.clear()
+    modules._read_cache.cache_clear()
+    modules._written_keys.clear()
 
 
 @pytest.fixture
 def parsed(monkeypatch):
     """Return the list of what is parsed from now on."""
-    parse, asked = syntax.parse, []
+    parse, asked = syntax.parse_module, []
     monkeypatch.setattr(
-        syntax, "parse", lambda content, package: asked.append(content) or parse(content, package)
+        syntax, "parse_module", lambda content, package: asked.append(content) or parse(content, package)
     )
     return asked
 
@@ -365,7 +365,7 @@ def test_a_module_that_appears_is_seen_though_nothing_that_was_parsed_changes(pa
     assert new_process() != before
 
 
-MADE_BY = f'"made_by": "{module._MADE_BY}"'
+MADE_BY = f'"made_by": "{modules._PARSER_DIGEST}"'
 
 
 @pytest.mark.parametrize(
@@ -389,14 +389,14 @@ def test_what_is_kept_and_cannot_be_used_is_parsed_anew(package, cache, damage):
     path, new_process = cache
     before = new_process()
     # A key that is asked for, so that its entry would be taken.
-    path.write_text(damage.replace("KEY", next(iter(module._cache()))))
+    path.write_text(damage.replace("KEY", next(iter(modules._read_cache()))))
     assert new_process() == before
-    assert json.loads(path.read_text())["made_by"] == module._MADE_BY
+    assert json.loads(path.read_text())["made_by"] == modules._PARSER_DIGEST
 
 
 def test_the_oldest_of_what_was_parsed_go(package, cache, parsed, monkeypatch):
     path, new_process = cache
-    monkeypatch.setattr(module, "_MOST", 3)
+    monkeypatch.setattr(modules, "MAX_CACHED_MODULES", 3)
     before = new_process()
     assert len(json.loads(path.read_text())["modules"]) == 3
     parsed.clear()
@@ -415,9 +415,11 @@ def test_what_is_kept_is_no_part_of_the_package_and_no_data_of_a_module():
     patterns = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["setuptools"]["package-data"][
         "*"
     ]
-    assert not [pattern for pattern in patterns if module._cache_file().match(pattern)]
+    assert not [pattern for pattern in patterns if modules._cache_file().match(pattern)]
     assert not [
-        name for name in module.code_of("threespo.provenance.code:code_of") if "__pycache__" in name
+        name
+        for name in module.digest_reachable_code("threespo.provenance.code:digest_reachable_code")
+        if "__pycache__" in name
     ]
 
 
@@ -459,7 +461,7 @@ def test_real_stages_depend_on_what_they_call_and_not_on_other_methods():
     assert not [name for name in grpo if name.startswith(("threespo.study", "threespo.results"))]
     assert [name for name in grpo if name.startswith("threespo.pipeline")] == ["threespo.pipeline.train"]
     assert "threespo.methods.scorer" in modules_of("train", "alfworld/tiny-s/threespo-literal/seed-0")
-    assert all((module.ROOT / name).is_file() for name in grpo if not name.startswith("threespo"))
+    assert all((modules.ROOT / name).is_file() for name in grpo if not name.startswith("threespo"))
 
 
 def test_code_that_once_was_in_no_key_is_in_those_that_run_it():
@@ -481,7 +483,7 @@ def test_another_method_or_environment_in_the_lists_changes_no_job(tmp_path, mon
         if job.stage not in ("tables", "notebook", "report")
     }
     root = tmp_path / "threespo"
-    shutil.copytree(module.ROOT, root, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(modules.ROOT, root, ignore=shutil.ignore_patterns("__pycache__"))
     for file, old, new in (
         ("methods/registry.py", "METHODS = (", 'METHODS = ("mine",'),
         ("envs/registry.py", 'ENVIRONMENTS = ("alfworld", ', 'ENVIRONMENTS = ("mine", "alfworld", '),
@@ -489,7 +491,7 @@ def test_another_method_or_environment_in_the_lists_changes_no_job(tmp_path, mon
         text = (root / file).read_text()
         assert old in text
         (root / file).write_text(text.replace(old, new))
-    monkeypatch.setattr(module, "ROOT", root)
+    monkeypatch.setattr(modules, "ROOT", root)
     module.clear_caches()
     after = {
         str(job): job.code(STUDY)
@@ -533,7 +535,7 @@ def test_every_stage_has_code_of_its_own():
         str(sorted(job.code(STUDY).items())) for stage, job in first.items() if stage != "notebook"
     }
     assert len(prints) == len(first) - 1
-    assert Path(module.__file__).parents[1] == module.ROOT
+    assert Path(module.__file__).parents[1] == modules.ROOT
 
 
 def test_a_notebook_depends_on_no_more_than_it_shows():
@@ -558,9 +560,9 @@ def test_no_module_names_one_above_it_by_text():
     ]
     height = {name: len(layers) - number for number, layer in enumerate(layers) for name in layer}
     found = []
-    for file in module.ROOT.rglob("*.py"):
-        own = file.relative_to(module.ROOT).with_suffix("").parts[0]
-        for text in syntax.parse(file.read_bytes(), "threespo").strings:
+    for file in modules.ROOT.rglob("*.py"):
+        own = file.relative_to(modules.ROOT).with_suffix("").parts[0]
+        for text in syntax.parse_module(file.read_bytes(), "threespo").strings:
             parts = text.partition(":")[0].split(".")
             if len(parts) > 1 and parts[0] == "threespo" and parts[1] in height and own != "__init__":
                 found.append((file.name, text))

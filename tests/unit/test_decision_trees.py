@@ -199,7 +199,8 @@ def test_every_baseline_solves_its_trees(method):
 
 
 @pytest.mark.parametrize(
-    ("preset", "least"), [("literal", 0.3), ("calibrated", 0.5), ("narrow", 0.7), ("improved", 0.7)]
+    ("preset", "least"),
+    [("literal", 0.3), ("calibrated", 0.5), ("narrow", 0.7), ("improved", 0.7), ("authors-gui", 0.7)],
 )
 def test_every_preset_learns_on_easy_trees(preset, least):
     """2 of 8 leaves win. With few winning leaves ``literal`` gates what it has not solved, for good (docs/LOG.md)."""

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AsyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -254,6 +254,33 @@ def test_a_vector_begins_the_next_task_a_step_after_the_end():
         [0, 0],
     )
     assert not set(first) & set(info["task"])
+
+
+@pytest.mark.parametrize("autoreset", [True, False])
+def test_a_vector_judges_only_actions_that_were_taken(autoreset):
+    mode = AutoresetMode.NEXT_STEP if autoreset else AutoresetMode.DISABLED
+    ours = ALFWorldVectorEnv(2, split="valid_seen", max_steps=2, autoreset=autoreset)
+    ours.reset(seed=0)
+    ours.step(["look", "look"])
+    # The first environment has a step left, the second begins again.
+    ours.reset(options={"reset_mask": np.array([False, True])})
+
+    masks = []
+    judged = []
+    for _ in range(2):
+        info = ours.step(["no such command", "look"])[-1]
+        masks.append(list(info["_admissible"]))
+        judged.append(list(info["admissible"][info["_admissible"]]))
+    # In the second of these steps the action of the first environment, whose episode has ended, is ignored.
+    assert masks == [[True, True], [False, True]]
+    assert judged == [[False, True], [True]]
+
+    # Gymnasium's own vector environment leaves out the same value.
+    theirs = SyncVectorEnv([lambda: ALFWorldEnv(split="valid_seen", max_steps=1)], autoreset_mode=mode)
+    theirs.reset(seed=0)
+    assert list(theirs.step(["look"])[-1]["_admissible"]) == [True]
+    if autoreset:
+        assert "admissible" not in theirs.step(["look"])[-1]
 
 
 def test_a_vectors_episode_is_put_into_other_places():

@@ -205,6 +205,7 @@ def test_a_study_has_the_figures_that_its_rows_can_fill():
     assert whole == {name for name, item in ITEMS.items() if item.kind == "figure"} - {
         "score_reliability",
         "decision_trees",
+        "dose_response",
     }
     core = {
         item.name for item in figures_of(load_study(ROOT / "config" / "studies" / "paper-core.yaml"))
@@ -382,6 +383,7 @@ def test_every_item_of_the_whole_paper_is_drawn_from_what_its_runs_leave(tmp_pat
     wanted = {name for name, item in ITEMS.items() if item.kind == "figure"} - {
         "score_reliability",
         "decision_trees",
+        "dose_response",
     }
     assert drawn == {path.stem for path in paths.figures.glob("*.svg")} == wanted
     write_report(study, paths)

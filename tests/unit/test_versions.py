@@ -17,6 +17,7 @@ from threespo.runs.driver import Driver
 SEARCHES: dict[str, tuple[dict[str, Any], bool]] = {
     "after each state": ({"preset": "calibrated"}, False),
     "after each tick": ({"preset": "narrow", "update_unit": "tick"}, False),
+    "the authors' own loop": ({"preset": "authors-gui"}, False),
     "after each path": ({"preset": "narrow", "update_unit": "path"}, True),
     "after the search": ({"preset": "improved"}, True),
     "after the epoch": ({"preset": "improved", "update_unit": "epoch"}, False),

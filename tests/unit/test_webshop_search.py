@@ -106,8 +106,8 @@ def _queries(counted):
 
 def test_ranking_equals_a_plain_scan(tmp_path, monkeypatch):
     """By each way to find candidates, with constants small enough that a small shop takes it."""
-    monkeypatch.setattr("threespo.envs.webshop.bitmaps._FREQUENT", 40)
-    monkeypatch.setattr("threespo.envs.webshop.bitmaps._ONE_IN", 1000)
+    monkeypatch.setattr("threespo.envs.webshop.bitmaps._MIN_POSTINGS", 40)
+    monkeypatch.setattr("threespo.envs.webshop.bitmaps._MAX_PRODUCTS_PER_POSTING", 1000)
     compile_catalogue(generate(700, 3), tmp_path / "catalogue")
     shop = Catalogue(tmp_path / "catalogue")
     counted = [Counter(terms(shop.product(number).searched_text)) for number in range(len(shop))]
@@ -156,7 +156,7 @@ def test_ranking_equals_a_plain_scan(tmp_path, monkeypatch):
     for far_fewer, depth, seeds in ((0, 10, 128), (0, 2, 1), (1, 3, 60), (1000, 10, 128)):
         monkeypatch.setattr("threespo.envs.webshop.bm25._LOOKUP_COST", far_fewer)
         monkeypatch.setattr("threespo.envs.webshop.bm25._SEEDS", seeds)
-        monkeypatch.setattr("threespo.envs.webshop.bitmaps._DEPTH", depth)
+        monkeypatch.setattr("threespo.envs.webshop.bitmaps._MAX_DEPTH", depth)
         calls = check((far_fewer, depth, seeds))
         assert calls["_score_by_pruning"] > 100
         candidates = calls["_look_up_scores"] - calls["_score_by_pruning"]
@@ -167,7 +167,7 @@ def test_ranking_equals_a_plain_scan(tmp_path, monkeypatch):
 def test_bitmaps_are_the_lists(tmp_path, monkeypatch):
     """Sets, ranks within lists and bounds of sums, each against the postings themselves."""
     source = np.random.default_rng(0)
-    monkeypatch.setattr("threespo.envs.webshop.bitmaps._FREQUENT", 30)
+    monkeypatch.setattr("threespo.envs.webshop.bitmaps._MIN_POSTINGS", 30)
     count = 1000
     lists = [
         np.sort(source.choice(count, size, replace=False))
@@ -190,7 +190,7 @@ def test_bitmaps_are_the_lists(tmp_path, monkeypatch):
     for need in (0.0, 0.3, 1.0, 2.0, 3.0, sum(bounds) * 0.999, sum(bounds) * 1.001):
         found = documents_of(bitmaps.reaching(rows.tolist(), bounds, need))
         assert found.tolist() == np.flatnonzero((able >= need) & (able > 0)).tolist()
-        monkeypatch.setattr("threespo.envs.webshop.bitmaps._DEPTH", 3)
+        monkeypatch.setattr("threespo.envs.webshop.bitmaps._MAX_DEPTH", 3)
         assert set(found) <= set(documents_of(bitmaps.reaching(rows.tolist(), bounds, need)))
         monkeypatch.undo()
 

@@ -48,13 +48,17 @@ class TaskSettings(Settings):
         return self
 
 
+DEFAULT_HISTORY_LENGTH = 2
+"""verl-agent's setting; the paper does not say."""
+
+
 class EpisodeSettings(Settings):
     """How an episode runs."""
 
     max_steps: int = Field(ge=1, le=MAX_EPISODE_STEPS)
     """Steps per episode T_max."""
-    history_length: int = Field(default=2, ge=0, le=MAX_EPISODE_STEPS)
-    """Past observation-action pairs in the prompt (verl-agent's setting; the paper does not say)."""
+    history_length: int = Field(default=DEFAULT_HISTORY_LENGTH, ge=0, le=MAX_EPISODE_STEPS)
+    """Past observation-action pairs in the prompt."""
 
 
 class MethodDifference(Settings):

@@ -17,7 +17,7 @@ from threespo.envs.alfworld.experts import Expert, make_expert
 from threespo.envs.alfworld.game import GameRecord
 from threespo.envs.alfworld.settings import AlfworldEpisode
 from threespo.envs.episode import Episode, EpisodeSetup, start_episode
-from threespo.envs.settings import EpisodeSettings
+from threespo.envs.settings import DEFAULT_HISTORY_LENGTH, EpisodeSettings
 from threespo.envs.webshop import Catalogue, WebShop
 from threespo.envs.webshop.catalogue import is_catalogue
 from threespo.envs.webshop.data import load_goals, prepare_shop, read_shop_products
@@ -132,7 +132,7 @@ def open_alfworld_tasks(
     split: str = "train",
     path: str | None = None,
     max_steps: int = 50,
-    history_length: int = 2,
+    history_length: int = DEFAULT_HISTORY_LENGTH,
     expert: str | None = None,
     human_goals: float = 0.0,
     goal_seed: int = 0,
@@ -210,7 +210,7 @@ def open_webshop_tasks(
     split: str = "train",
     path: str | None = None,
     max_steps: int = 15,
-    history_length: int = 2,
+    history_length: int = DEFAULT_HISTORY_LENGTH,
     mode: str = "text",
     fidelity: str = "repaired",
     human_goals: bool = False,

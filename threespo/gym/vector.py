@@ -27,7 +27,8 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
     ``reset(options={"reset_mask": MASK})``.
 
     ``info`` has the keys of ``TextEnv``, each an array of objects (num_envs,), and a mask ``_KEY`` for each, as in
-    Gymnasium.
+    Gymnasium: it is false where an environment has no such value. Only ``admissible`` is missing anywhere, where the
+    action was ignored.
     """
 
     def __init__(
@@ -140,6 +141,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         rewards = np.zeros(self.num_envs)
         # Of objects, like all values of ``info`` here.
         admissible = np.full(self.num_envs, False, dtype=object)
+        was_taken = np.array([not episode.done for episode in before])
         for index, (episode, action) in enumerate(zip(before, actions, strict=True)):
             if episode.done:
                 # NextStep: the step after the end returns the first observation of the next episode, with reward 0.
@@ -157,7 +159,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray]):
         info = {
             **self._information(),
             "admissible": admissible,
-            "_admissible": np.ones(self.num_envs, dtype=bool),
+            "_admissible": was_taken,
         }
         return self._texts(), rewards, ended, truncated, info
 

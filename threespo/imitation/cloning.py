@@ -1,9 +1,9 @@
 """Behaviour cloning of a scripted expert: how a tiny policy learns to read and act.
 
-Demonstrations are made on the fly from an endless stream of tasks. What is executed is the noisy
-expert's action, what is learned in that state is the careful one's (DAgger's idea), so the policy learns
-to recover. The loss covers the whole sequence at first (copying is learned from the many repeated names
-of a prompt) and mostly the response later.
+Demonstrations are made while training runs, from an endless stream of tasks. A noisy expert plays, and in each state that it
+comes to, the response of a careful expert is learned (the idea of DAgger), so the policy also learns to recover from
+mistakes. At first the loss covers prompts and responses alike, since copying is learned from the many repeated names of a
+prompt; in later stages mostly responses.
 """
 
 import itertools
@@ -32,14 +32,15 @@ POOLED_BATCHES = 128
 
 @dataclass(frozen=True, slots=True)
 class TrainingExample:
-    """One training sequence."""
+    """One training sequence: a prompt and the response to learn."""
 
     tokens: tuple[int, ...]
     prompt_length: int
-    thought: tuple[int, int]
-    """Span of the deciding tokens."""
-    takes: bool = False
-    """The demonstrated action takes an object."""
+    """In tokens; the rest is the response."""
+    decision: tuple[int, int]
+    """First token, and the one after the last, of what decides the action; weighted by ``Stage.decision_weight``."""
+    takes_object: bool = False
+    """Whether the action takes an object."""
 
 
 def response_text(decision: Decision) -> str:
@@ -72,7 +73,7 @@ def demonstrations(
 
 @dataclass(frozen=True, slots=True)
 class TrainingHook:
-    """Called while a model is trained; it must not change the model."""
+    """A function that is called while a model is trained; it must not change the model."""
 
     every: int
     """Training tokens of a stage from one call to the next."""
@@ -181,48 +182,49 @@ class Cloner:
             yield from batches
 
     def _loss(self, batch: list[TrainingExample], stage: Stage) -> Tensor:
+        """Return the mean cross-entropy of a batch, in which each token has the weight that the stage gives it."""
+        # Both are (examples, tokens of the longest); padding keeps the weight 0.
         width = max(len(example.tokens) for example in batch)
         tokens = torch.zeros((len(batch), width), dtype=torch.long)
         weights = torch.zeros((len(batch), width))
         for row, example in enumerate(batch):
             length = len(example.tokens)
             # Taking an object is one state in ten, and learned last (``Stage.take_weight``).
-            take_factor = stage.take_weight if example.takes else 1
+            take_factor = stage.take_weight if example.takes_object else 1
             tokens[row, :length] = torch.tensor(example.tokens)
             weights[row, : example.prompt_length] = stage.prompt_weight
             weights[row, example.prompt_length : length] = 1.0
-            weights[row, slice(*example.thought)] = stage.decision_weight * take_factor
+            weights[row, slice(*example.decision)] = stage.decision_weight * take_factor
 
         # Padding is on the right, where causal attention never reads it, so no mask is needed.
         hidden = self.model.model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
 
-        # The head over the vocabulary is most of a tiny model's work, so only tokens with a weight go
-        # through it.
+        # Each position predicts the next token.
         targets = tokens[:, 1:]
         target_weights = weights[:, 1:]
-        counts = target_weights > 0
-        losses = torch.nn.functional.cross_entropy(
-            self.model.lm_head(hidden[counts]), targets[counts], reduction="none"
-        )
-        return (losses * target_weights[counts]).sum() / target_weights.sum()
+        # The head over the vocabulary is most of a tiny model's work, so only tokens with a weight go through it.
+        has_weight = target_weights > 0
+        logits = self.model.lm_head(hidden[has_weight])
+        losses = torch.nn.functional.cross_entropy(logits, targets[has_weight], reduction="none")
+        return (losses * target_weights[has_weight]).sum() / target_weights.sum()
 
 
 def encode_pairs(
     tokenizer: Any, pairs: list[tuple[str, str]], decides: Literal["thought", "response"] = "thought"
 ) -> list[TrainingExample]:
-    """Turn (prompt, response) texts into training sequences through the tokenizer's chat template.
+    """Turn texts, prompts with their responses, into training sequences through the tokenizer's chat template.
 
     Args:
         tokenizer: with a chat template.
         pairs: the texts.
         decides: where the deciding tokens end: with the thought, or with the response.
     """
-    prompts = [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+    prompts = []
+    for prompt, _ in pairs:
+        messages = [{"role": "user", "content": prompt}]
+        prompts.append(
+            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         )
-        for prompt, _ in pairs
-    ]
     # The end token is learned too: without it a policy would never stop.
     responses = [response + tokenizer.eos_token for _, response in pairs]
     prompt_tokens = tokenizer(prompts, add_special_tokens=False)["input_ids"]
@@ -232,14 +234,14 @@ def encode_pairs(
 
     examples = []
     for (_, text), prompt, response in zip(pairs, prompt_tokens, response_tokens, strict=True):
-        # A response is "<think>", the goal noun, the deciding tokens up to the one that closes the
-        # thought, the action.
-        closing_places = (index for index, token in enumerate(response) if token in closing_tokens)
-        closing = next(closing_places, len(response) - 1)
+        # A response is "<think>", the goal noun, the deciding tokens up to the one that closes the thought, the action.
+        closing_places = [index for index, token in enumerate(response) if token in closing_tokens]
+        closing = closing_places[0] if closing_places else len(response) - 1
         end = closing + 1 if decides == "thought" else len(response)
-        span = (len(prompt) + 2, len(prompt) + end)
-        takes = "<action>take " in text
-        examples.append(TrainingExample((*prompt, *response), len(prompt), span, takes))
+        decision = (len(prompt) + 2, len(prompt) + end)
+        takes_object = "<action>take " in text
+        example = TrainingExample((*prompt, *response), len(prompt), decision, takes_object)
+        examples.append(example)
     return examples
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from threespo.methods.base import CommonSettings, Method, MethodEntry, MethodOptions
+from threespo.settings import select_key_fields
 
 METHODS = ("ppo", "grpo", "rloo", "gigpo", "hgpo", "dapo", "reinforce_pp",
            "tree_grpo", "vine", "graphgpo", "threespo")  # fmt: skip
@@ -78,6 +79,22 @@ def full_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
         ValueError: as ``parse_options`` does.
     """
     return parse_options(method, options).model_dump(mode="json")
+
+
+def job_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return a method's options as a job receives them: without those that were added later and have their default.
+
+    So what they are in a job's key is what it was before these options existed (``threespo.settings.Later``).
+
+    Raises:
+        ValueError: as ``parse_options`` does.
+    """
+    parsed = parse_options(method, options)
+    earlier = select_key_fields(parsed)
+    # Not where the preset has another value than the default: reading the options again would fill that in.
+    if parse_options(method, earlier) != parsed:
+        return full_options(method, options)
+    return dict(earlier)
 
 
 def make_method(method: str, options: dict[str, Any], common: CommonSettings) -> Method:

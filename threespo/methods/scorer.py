@@ -4,19 +4,30 @@ The equations themselves are in ``threespo/scoring``; this module decides what t
 is, and which terms an ablation drops.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from threespo.envs.episode import Episode
 from threespo.methods.base import Method, Turn
 from threespo.methods.states import normalise_observation
 from threespo.methods.threespo_options import ThreespoOptions
+from threespo.scoring.authors_gui import score_by_ticks, sigmoid_rollouts
 from threespo.scoring.reward import RewardTerms, novelty_weight, step_reward
 from threespo.scoring.state import ScoreSettings, StateScore, state_score
 from threespo.scoring.table import StateTable
 
 HISTORY_STEPS = 2
 """Steps in the key ``state_key: history``: as many as the prompts of the paper show."""
+
+FORM_REWARD = 0.5
+"""``r_success: evaluation_and_form``: what a well-formed response adds to R_success."""
+
+
+@dataclass(slots=True)
+class TickCounter:
+    """Ticks of the run so far: the clock of the authors' own loop."""
+
+    count: int = 0
 
 
 @dataclass(slots=True)
@@ -78,6 +89,8 @@ class StateScorer:
     options: ThreespoOptions
     constants: ScoreSettings
     """Those of eq. 1 and eq. 3, with the study's group size for G_max where the options have none."""
+    ticks: TickCounter
+    """The method's own, which goes on while the scorer is in use."""
 
     def state_key(self, episode: Episode) -> str:
         """Return the text by which the statistics identify the state of an episode."""
@@ -106,15 +119,37 @@ class StateScorer:
             # Where the root cannot be gated, a task that has failed ten times is still tried.
             gate = self.options.gate and (self.options.gate_at_root or depth > 1)
         n_total, n_success = self.table.get(node.key)
-        return state_score(n_total, n_success, self._clock(depth), self.constants, gate)
+        if self.options.clock == "ticks":
+            score = score_by_ticks(n_total, n_success, self.ticks.count, self.constants, gate)
+        else:
+            score = state_score(n_total, n_success, self._clock(depth), self.constants, gate)
+        if self.options.allocation == "sigmoid":
+            return replace(score, rollouts=sigmoid_rollouts(score.score, self.constants.g_max))
+        return score
 
-    def compute_reward(self, node: Node, score: StateScore, child: Node) -> RewardTerms:
+    def count_known_states(self) -> dict[str, float]:
+        """Return how many states the table has, and how many of them eq. 1 gates wherever they are not a root."""
+        counts = self.table.counts.values()
+        gated = [
+            state_score(n_total, n_success, 1, self.constants, self.options.gate).gated
+            for n_total, n_success in counts
+        ]
+        return {"gated_states": float(sum(gated)), "known_states": float(len(counts))}
+
+    def has_succeeded(self, last: Episode) -> bool:
+        """Return whether a path that ends at ``last`` counts for N_success."""
+        if self.options.success_above is None:
+            return last.won
+        return last.score > self.options.success_above
+
+    def compute_reward(self, node: Node, score: StateScore, child: Node, valid: bool) -> RewardTerms:
         """Return the terms of eq. 2 for one transition.
 
         Args:
             node: s_t.
             score: S(s_t) as it was when actions were sampled there.
             child: s_t+1.
+            valid: whether the response was well-formed.
         """
         n_total, _ = self.table.get(node.key)
         # S(s_t+1) is taken at its own depth, and is 0 where it is gated, as eq. 1 and eq. 2 print it.
@@ -128,11 +163,11 @@ class StateScorer:
             novel=self._is_novel(node, child),
             score=score.score,
             next_score=next_score,
-            success=float(child.episode.won),
+            success=self._reward_success(child.episode, valid),
         )
 
     def _clock(self, depth: int) -> int:
-        """Return t of lambda(t) = alpha ln t, at least 1 in every reading."""
+        """Return t of lambda(t) = alpha ln t, at least 1 in each of these readings (``ticks`` has a lambda of its own)."""
         # "Time-varying annealing" (sec. 3.2), but "constant for a fixed trajectory depth t" (the proof of the regret).
         match self.options.clock:
             case "depth":
@@ -153,7 +188,17 @@ class StateScorer:
                 # With the history in the key even a repeated "Nothing happens." is a new state.
                 seen_before = {normalise_observation(seen) for seen, _ in child.episode.history}
                 return normalise_observation(child.episode.observation) not in seen_before
+            case "change":
+                before = normalise_observation(node.episode.observation)
+                return normalise_observation(child.episode.observation) != before
         return False
+
+    def _reward_success(self, after: Episode, valid: bool) -> float:
+        """Return R_success of eq. 2 for the transition to ``after``."""
+        if self.options.r_success == "won":
+            return float(after.won)
+        evaluation = after.score if after.done else 0.0
+        return evaluation + FORM_REWARD * valid
 
 
 @runtime_checkable

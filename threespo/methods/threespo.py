@@ -26,15 +26,16 @@ from threespo.methods.base import (
     make_row,
     split_into_minibatches,
 )
-from threespo.methods.scorer import Child, Node, StateScorer, Subtree
+from threespo.methods.scorer import Child, Node, StateScorer, Subtree, TickCounter
 from threespo.methods.search_records import SearchLog, TreeRecord
 from threespo.methods.state_graph import StateGraph
 from threespo.methods.states import StateStatistics
 from threespo.methods.threespo_options import ThreespoOptions
 from threespo.protocol import MethodSteps, Row, Sample, SampleRequest, UpdateRequest
 from threespo.rng import generator
+from threespo.scoring.authors_gui import VisitTable
 from threespo.scoring.reward import group_advantages
-from threespo.scoring.state import ScoreSettings, StateScore, state_score
+from threespo.scoring.state import ScoreSettings, StateScore
 from threespo.scoring.table import StateTable
 
 GRAPH_DECAY = 0.8
@@ -65,9 +66,10 @@ class Threespo:
         self.constants = ScoreSettings(options.alpha, options.xi, options.zeta, g_max=g_max)
 
         # "Initialize N_total(s), N_success(s) <- 0, S(s) <- 1 for all s": a state that is not in the table has counts of 0.
-        self.table = StateTable()
+        self.table = VisitTable() if options.count_repeats else StateTable()
         self.states = StateStatistics()
         self.graphs: dict[str, StateGraph] = {}
+        self.ticks = TickCounter()
 
     def train_epoch(self, epoch: int, starts: Sequence[Episode]) -> MethodSteps:
         """Search every task, tick by tick: sample for all, update state by state in task order, count, go on."""
@@ -98,6 +100,7 @@ class Threespo:
 
             # "Update N_total, N_success": what this tick's paths add counts for all tasks from the next tick on.
             self.table.commit()
+            self.ticks.count += 1
             waiting, last_groups = _advance([search.steps for search in waiting])
             yield from self._update(last_groups, kept_groups)
 
@@ -111,7 +114,7 @@ class Threespo:
 
         details = {
             **SearchLog.merge_logs(logs.values()).to_metrics(self.constants.g_max),
-            **self._count_known_states(),
+            **self.scorer_at_epoch(epoch).count_known_states(),
             "ticks": float(len(active_tasks)),
             "active_tasks": sum(active_tasks) / max(1, len(active_tasks)),
             # With fewer tasks a tick's batches are small, and the hardware idles.
@@ -146,7 +149,7 @@ class Threespo:
 
     def scorer_at_epoch(self, epoch: int) -> StateScorer:
         """Return how states are scored in an epoch, by the counts as they are when it is used."""
-        return StateScorer(epoch, self.table, self.options, self.constants)
+        return StateScorer(epoch, self.table, self.options, self.constants, self.ticks)
 
     def _update(
         self, groups: list[tuple[Row, ...]], kept_groups: list[tuple[Row, ...]]
@@ -161,7 +164,10 @@ class Threespo:
 
     def _make_update(self, batches: list[tuple[Row, ...]]) -> UpdateRequest:
         # Eq. 5 averages over the tokens of a response, then over the responses of a state.
-        return UpdateRequest(tuple(batches), make_loss_settings(self.common, "seq-mean-token-mean"))
+        loss = make_loss_settings(self.common, "seq-mean-token-mean", self.options.clip_high)
+        if not self.options.kl:
+            loss = replace(loss, kl_coef=0.0)
+        return UpdateRequest(tuple(batches), loss)
 
     def _reopen_gates(self, epoch: int) -> None:
         """Let counts fade (``gate_decay``) or forget them (``gate_reset_every``), so that gates can open again."""
@@ -171,23 +177,18 @@ class Threespo:
         if reset_every and (epoch + 1) % reset_every == 0:
             self.table.forget()
 
-    def _count_known_states(self) -> dict[str, float]:
-        """Return how many states the table has, and how many of them eq. 1 gates wherever they are not a root."""
-        counts = self.table.counts.values()
-        gated = [
-            state_score(n_total, n_success, 1, self.constants, self.options.gate).gated
-            for n_total, n_success in counts
-        ]
-        return {"gated_states": float(sum(gated)), "known_states": float(len(counts))}
-
     def dump(self) -> dict[str, Any]:
         graphs = {task: graph.dump() for task, graph in self.graphs.items()}
-        return {"table": self.table.dump(), "states": self.states.dump(), "graphs": graphs}
+        # Only where a score depends on it: memories of other runs are what they were before there was this clock.
+        ticks = {"ticks": self.ticks.count} if self.options.clock == "ticks" else {}
+        return {"table": self.table.dump(), "states": self.states.dump(), "graphs": graphs, **ticks}
 
     def restore(self, memory: dict[str, Any]) -> None:
-        self.table = StateTable.restore(memory["table"])
+        self.table = type(self.table).restore(memory["table"])
         self.states = StateStatistics.restore(memory["states"])
         self.graphs = {task: StateGraph.restore(graph) for task, graph in memory["graphs"].items()}
+        if self.options.clock == "ticks":
+            self.ticks.count = memory["ticks"]
 
 
 def _advance(searches: Sequence[SearchSteps]) -> tuple[list[WaitingSearch], list[tuple[Row, ...]]]:
@@ -360,20 +361,19 @@ class Search:
             child_node = Node(outcome.episode, (*node.path, key), self.nodes, (*node.subtrees, subtree))
             self.nodes += 1
 
-            terms = self.scorer.compute_reward(node, score, child_node)
+            terms = self.scorer.compute_reward(node, score, child_node, outcome.valid)
             self.log.add_child(terms)
             if self.options.credit == "graph":
                 self.graph.add_step(node.key, key, outcome.episode.won)
 
             # The penalty coefficient of tab:hyperparams (0.1). Eq. 2 has no such term, so where it comes off is an option.
             penalty = self.common.invalid_penalty * (not outcome.valid)
-            in_reward = self.options.penalty == "reward"
             child = Child(
                 Turn(node.episode, prompt, sample, outcome),
                 child_node,
                 terms,
-                reward_penalty=penalty if in_reward else 0.0,
-                advantage_penalty=0.0 if in_reward else penalty,
+                reward_penalty=penalty * (self.options.penalty == "reward"),
+                advantage_penalty=penalty * (self.options.penalty == "advantage"),
             )
             children.append(child)
             if self.record:
@@ -482,18 +482,19 @@ class Search:
     # Counting: N_total and N_success
 
     def _count_path(self, node: Node) -> None:
-        """Count a completed path that ends at ``node``: once for every state on it, its end included."""
-        # Every leaf counts for its ancestors again, as in the rows of the pipeline figure.
-        won = node.episode.won
+        """Count a completed path that ends at ``node``, for every state on it, its end included."""
+        success = self.scorer.has_succeeded(node.episode)
         self.paths += 1
         self.tally.count_path(node.episode)
-        self.scorer.table.add_path(node.path, won)
+        # Every leaf counts for its ancestors again, as in the rows of the pipeline figure.
+        if node.episode.ended or self.options.count_cut_paths:
+            self.scorer.table.add_path(node.path, success)
         if self.options.count_at == "path":
             # At once, and not for all tasks alike at the end of the tick.
             self.scorer.table.commit()
         for subtree in node.subtrees:
             subtree.paths += 1
-            subtree.successes += won
+            subtree.successes += success
 
 
 METHOD = MethodEntry(Threespo, ThreespoOptions, searches=True)

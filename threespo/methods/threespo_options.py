@@ -2,13 +2,16 @@
 
 The paper contradicts itself in places. Each reading that a study compares is an option; the defaults are the text as
 printed, which is the preset ``literal``. A study file has all options of a row in one flat mapping.
+
+"The authors' loop" is that of their repository for desktop tasks (github.com/genalyu/3SPO_GUI, commit 280761d).
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from threespo.methods.base import MethodOptions
+from threespo.settings import Later
 
 
 class ScoreOptions(MethodOptions):
@@ -16,9 +19,10 @@ class ScoreOptions(MethodOptions):
 
     alpha: float = Field(default=50.0, ge=0, le=1_000_000)
     """lambda(t) = alpha ln t (tab:hyperparams: 50; calibrated: 1)."""
-    clock: Literal["depth", "depth_plus_1", "paths", "epoch"] = "depth"
+    clock: Literal["depth", "depth_plus_1", "paths", "epoch", "ticks"] = "depth"
     """t: 1-based depth in the path (appendix, depth-dependent factor), that plus 1, completed paths of the run plus 1 (the
-    released code), or the epoch's number from 1."""
+    released code), or the epoch's number from 1. ``ticks``: ticks of the run so far, and with them the authors' loop's own
+    lambda(t) = 1 - exp(-alpha t / 1000) in the place of alpha ln t."""
     state_key: Literal["obs", "task_obs", "history"] = "obs"
     """What a state is: the observation alone, shared by all tasks (sec. 3.1, sec. 4.4); goal and observation; or goal,
     observation and the last two steps."""
@@ -46,6 +50,13 @@ class CountingOptions(MethodOptions):
 
     count_siblings: bool = True
     """Children that end their path count when they are sampled; otherwise when the search comes to them."""
+    count_repeats: Annotated[bool, Later] = False
+    """A path counts a state as often as it has visited it (the authors' loop), and not once."""
+    count_cut_paths: Annotated[bool, Later] = True
+    """Paths that end at the step limit count; False counts only those that the environment has ended (the authors' loop)."""
+    success_above: Annotated[float | None, Later] = Field(default=None, ge=0, lt=1)
+    """A path succeeds if the task's evaluation at its end is above this (the authors' loop: 0.05); by default if it is
+    won."""
     count_at: Literal["tick", "path"] = "tick"
     """When a completed path counts: when all tasks have made their step, or at once, also for the tasks after it."""
 
@@ -57,14 +68,19 @@ class RewardOptions(MethodOptions):
     """Decay of the novelty weight (tab:hyperparams: 0.1)."""
     omega_fixed: float | None = Field(default=None, ge=0, le=0.5)
     """Ablation w/o adaptive omega: 0.25 weighs both terms alike; the printed 0.5 removes the difference."""
-    novelty: Literal["path", "observation", "none"] = "path"
+    novelty: Literal["path", "observation", "change", "none"] = "path"
     """Novel is a state that is not on the path (tau^t), or an observation that is not, whatever ``state_key`` is;
+    ``change``: an observation other than the last one (the authors' loop measures how far the screen has changed);
     ``none`` is the ablation w/o R_novel."""
     difference: bool = True
     """False is the ablation w/o Delta S."""
-    penalty: Literal["reward", "advantage"] = "reward"
+    r_success: Annotated[Literal["won", "evaluation_and_form"], Later] = "won"
+    """R_success: 1 for the transition that wins; or, in the authors' loop, the task's evaluation in [0, 1] (WebShop: its
+    score) where the episode ends, plus 0.5 for every well-formed response."""
+    penalty: Literal["reward", "advantage", "none"] = "reward"
     """Where the penalty for malformed responses comes off: the reward, and so ranks and the group's mean and spread (eq. 2
-    has no such term; the text only calls it a penalty), or the advantage of the response."""
+    has no such term; the text only calls it a penalty), or the advantage of the response. ``none``: there is no penalty
+    (the authors' loop)."""
 
 
 class SearchOptions(MethodOptions):
@@ -72,6 +88,9 @@ class SearchOptions(MethodOptions):
 
     g_max: int | None = Field(default=None, ge=1, le=1024)
     """G_max, the most samples of one state. Default: the study's group size (tab:hyperparams: 8 and 8)."""
+    allocation: Annotated[Literal["ceiling", "sigmoid"], Later] = "ceiling"
+    """n(s): ceil(G_max S), which gives a gated state no sample; or max(1, floor(G_max sigmoid(S))), which gives every state
+    half of G_max or some more, a gated one too (the authors' loop)."""
     uniform: bool = False
     """Ablation w/o adaptive n: G_max samples wherever the gate is open; with ``gate: false`` everywhere."""
     frontier: Literal["children", "restart", "none"] = "children"
@@ -105,6 +124,10 @@ class UpdateOptions(MethodOptions):
     """Divide a group's rewards by their standard deviation."""
     std_floor: float = Field(default=0.0, ge=0, le=1_000_000)
     """Groups whose rewards spread less are not learned from."""
+    clip_high: Annotated[float | None, Later] = Field(default=None, gt=0, le=1_000_000)
+    """Upper clip of the ratio (the authors' loop: 0.3); by default the study's ``training.clip``."""
+    kl: Annotated[bool, Later] = True
+    """Keep the study's KL penalty; False drops it (the authors' loop)."""
     without_signal: Literal["skip", "kl"] = "skip"
     """Groups with equal rewards and single samples: no optimizer step, or one on the KL penalty alone (eq. 5 with A = 0)."""
 
@@ -121,8 +144,36 @@ _CALIBRATED: dict[str, Any] = {
 _NARROW: dict[str, Any] = {**_CALIBRATED, "g_max": 3}
 # Success credited to all steps that led to it.
 _IMPROVED: dict[str, Any] = {**_NARROW, "credit": "subtree"}
+# The authors' loop, as far as it can be had where a state is a text (docs/method.md says what cannot).
+_AUTHORS_GUI: dict[str, Any] = {
+    "alpha": 0.1,
+    "clock": "ticks",
+    # No success rate is above 1: eight failures close the gate whatever the rate is.
+    "xi": 8.0,
+    "zeta": 1.0,
+    "count_repeats": True,
+    "count_cut_paths": False,
+    "success_above": 0.05,
+    "omega_k": 1.0,
+    "novelty": "change",
+    "r_success": "evaluation_and_form",
+    "penalty": "none",
+    "g_max": 8,
+    "allocation": "sigmoid",
+    "keep_duplicates": True,
+    # Their searches have no cap. The one on generations, without which none would end, stays.
+    "max_paths_per_task": 1_000_000,
+    "update_unit": "tick",
+    "clip_high": 0.3,
+    "kl": False,
+}
 
-_PRESETS = {"calibrated": _CALIBRATED, "narrow": _NARROW, "improved": _IMPROVED}
+_PRESETS = {
+    "calibrated": _CALIBRATED,
+    "narrow": _NARROW,
+    "improved": _IMPROVED,
+    "authors-gui": _AUTHORS_GUI,
+}
 
 
 # Fields are dumped in the order of the groups; pydantic collects them from the last base to the first.
@@ -131,7 +182,7 @@ class ThreespoOptions(
 ):
     """All options of 3SPO (docs/method.md has the evidence for each, and for the presets)."""
 
-    preset: Literal["literal", "calibrated", "narrow", "improved"] = "literal"
+    preset: Literal["literal", "calibrated", "narrow", "improved", "authors-gui"] = "literal"
     """Fills in what is not given explicitly."""
 
     @property

@@ -1,5 +1,5 @@
-"""What a log of others says on the panel: tasks repeated, missed or of the wrong split, success too kindly defined, and
-the number."""
+"""What a log of others says on the panel: tasks that are repeated, missing or of the wrong split, a success that is defined
+too generously, and the success rate that the panel's own rules give."""
 
 import math
 from collections import Counter, defaultdict
@@ -63,26 +63,23 @@ class Audit:
     def lines(self) -> list[str]:
         """Return the audit in words."""
         head = f"panel {self.panel.name} ({self.panel.sha256[:12]})"
-        said = [f"{head}: {self.episodes} episodes, success as logged {self.logged:.1%}"]
-        said += [f"- {finding.text}" for finding in self.findings] or ["- nothing found"]
+        lines = [f"{head}: {self.episodes} episodes, success as logged {self.logged:.1%}"]
+        lines += [f"- {finding.text}" for finding in self.findings] or ["- nothing found"]
         if self.by_name:
-            said.append(
+            lines.append(
                 f"- {self.by_name} episodes are taken for the panel's by ids or words: the log does not say the content of "
                 "their tasks (info['content'])"
             )
         if not self.numbers:
-            said.append("on no split: no episode is of a task of the panel")
+            lines.append("on no split: no episode is of a task of the panel")
         for number in self.numbers:
-            said.append(
-                f"on {number.split}: {number.success:.1%} ({number.low:.1%} to {number.high:.1%}) over {number.played} of "
-                f"{number.tasks} tasks, {number.seeds} seed(s)"
-                + (
-                    f"; with what is missing, between {number.least:.1%} and {number.most:.1%}"
-                    if number.missing
-                    else ""
-                )
+            interval = f"{number.low:.1%} to {number.high:.1%}"
+            bounds = f"; with what is missing, between {number.least:.1%} and {number.most:.1%}"
+            lines.append(
+                f"on {number.split}: {number.success:.1%} ({interval}) over {number.played} of {number.tasks} tasks, "
+                f"{number.seeds} seed(s){bounds if number.missing else ''}"
             )
-        return said
+        return lines
 
     def values(self) -> dict[str, Any]:
         """Return the audit as JSON values."""
@@ -118,7 +115,7 @@ def audit(episodes: Sequence[LoggedEpisode], panel: Panel, split: str | None = N
     judged = [
         episode for episode in episodes if episode.split not in HELD_OUT or episode.split in tested
     ]
-    measured = (_success_on_split(name, judged, panel) for name in tested)
+    measured = [_success_on_split(name, judged, panel) for name in tested]
     numbers = [number for number in measured if number is not None]
     if not numbers and not any(episode.changed for episode in judged):
         raise InputError(
@@ -127,11 +124,11 @@ def audit(episodes: Sequence[LoggedEpisode], panel: Panel, split: str | None = N
         )
     logged = sum(episode.success for episode in judged) / len(judged)
     by_name = sum(episode.known and not episode.by_content for episode in judged)
-    findings = tuple(_findings(judged, trained, tested, panel, numbers))
+    findings = tuple(_find_all(judged, trained, tested, panel, numbers))
     return Audit(panel, len(episodes), logged, findings, tuple(numbers), by_name)
 
 
-def _findings(
+def _find_all(
     judged: Sequence[LoggedEpisode],
     trained: Sequence[LoggedEpisode],
     tested: Sequence[str],
@@ -152,10 +149,10 @@ def _find_wrong_tasks(
 ) -> Iterator[Finding]:
     """Yield what is wrong with the choice of tasks: unknown, repeated, missing, or of another split."""
     known = [episode for episode in judged if episode.known]
-    strange = [episode for episode in judged if not episode.known and not episode.changed]
-    if strange:
-        count = len(strange)
-        example = strange[0].task
+    unknown = [episode for episode in judged if not episode.known and not episode.changed]
+    if unknown:
+        count = len(unknown)
+        example = unknown[0].task
         yield Finding(
             "unknown",
             count,
@@ -173,42 +170,32 @@ def _find_wrong_tasks(
         )
     for number in numbers:
         if number.missing:
-            there = f"{number.played} of {number.tasks} tasks were played"
-            yield Finding(
-                "missing",
-                number.missing,
-                f"{number.missing} episodes of {number.split} are missing: {there}",
-            )
+            played = f"{number.played} of {number.tasks} tasks were played"
+            text = f"{number.missing} episodes of {number.split} are missing: {played}"
+            yield Finding("missing", number.missing, text)
 
-    training_episodes = [
-        episode
-        for episode in known
-        if panel.split_of[episode.task] in HELD_OUT and panel.split_of[episode.task] not in tested
-    ]
+    not_tested = set(HELD_OUT) - set(tested)
+    training_episodes = [episode for episode in known if panel.split_of[episode.task] in not_tested]
     if training_episodes:
         count = len(training_episodes)
         yield Finding(
             "training_tasks", count, f"{count} episodes are of tasks for training or calibration"
         )
-    met = {
-        episode.task for episode in trained if episode.known and panel.split_of[episode.task] in tested
-    }
-    if met:
-        yield Finding("trained_on", len(met), f"{len(met)} tested tasks were met in training")
-    present = Counter(panel.split_of[episode.task] for episode in known)
-    mixed = [name for name in present if name not in HELD_OUT]
+    trained_tasks = {episode.task for episode in trained if episode.known}
+    trained_on = [task for task in trained_tasks if panel.split_of[task] in tested]
+    if trained_on:
+        count = len(trained_on)
+        yield Finding("trained_on", count, f"{count} tested tasks were met in training")
+
+    episodes_of_split = Counter(panel.split_of[episode.task] for episode in known)
+    mixed = sorted(split for split in episodes_of_split if split not in HELD_OUT)
     if len(mixed) > 1:
-        others = f"{', '.join(sorted(mixed))} are mixed in one log"
-        yield Finding(
-            "mixed",
-            sum(present[name] for name in mixed),
-            f"splits: {others}; their numbers stand apart below",
-        )
-    wrong = [
-        episode
-        for episode in known
-        if episode.split in panel.splits and episode.split != panel.split_of[episode.task]
-    ]
+        count = sum(episodes_of_split[split] for split in mixed)
+        text = f"splits: {', '.join(mixed)} are mixed in one log; their numbers stand apart below"
+        yield Finding("mixed", count, text)
+
+    claims_of_split = [episode for episode in known if episode.split in panel.splits]
+    wrong = [episode for episode in claims_of_split if episode.split != panel.split_of[episode.task]]
     if wrong:
         example_task = wrong[0].task
         own_split = panel.split_of[example_task]
@@ -219,12 +206,12 @@ def _find_wrong_tasks(
 
 def _find_wrong_content(judged: Sequence[LoggedEpisode], panel: Panel) -> Iterator[Finding]:
     """Yield where the tasks or the prompts differ from the panel's."""
-    other = [episode for episode in judged if episode.changed]
-    if other:
-        text = f"{len(other)} episodes have the name of a task of the panel and another content, such as {other[0].task}"
+    changed = [episode for episode in judged if episode.changed]
+    if changed:
+        text = f"{len(changed)} episodes have the name of a task of the panel and another content, such as {changed[0].task}"
         yield Finding(
             "other_content",
-            len(other),
+            len(changed),
             f"{text}: another goal sentence or layout, or other data; not counted",
         )
     count = sum(episode.penalised_thoughts for episode in judged)
@@ -234,55 +221,63 @@ def _find_wrong_content(judged: Sequence[LoggedEpisode], panel: Panel) -> Iterat
             "opened_thought", count, f"{text}: verl-agent asks for <think> in the response itself"
         )
     if panel.wording is not None:
-        yield from _wordings(judged, panel.wording)
+        yield from _find_wrong_wordings(judged, panel.wording)
 
 
 def _find_wrong_endings(known: Sequence[LoggedEpisode], panel: Panel) -> Iterator[Finding]:
     """Yield episodes that end too early or too late, or succeed without the full score."""
-    # Where a failure can end an episode, only the log knows whether it did.
-    cut = [
-        episode.steps
-        for episode in known
-        if not (episode.success or episode.ended)
-        and episode.steps is not None
-        and episode.steps < panel.max_steps
-        and (episode.ended is False or not panel.failure_ends)
-    ]
-    if cut:
-        text = f"{len(cut)} episodes without success stop after {max(cut)} steps or fewer, of {panel.max_steps}"
-        yield Finding("cut", len(cut), text)
-    longer = [
-        episode for episode in known if episode.steps is not None and episode.steps > panel.max_steps
-    ]
+    cut_steps = []
+    longer = []
+    for episode in known:
+        if episode.steps is None:
+            continue
+        # Where a failure can end an episode, only the log knows whether it did.
+        may_have_ended = episode.ended is None and panel.failure_ends
+        was_cut = not episode.success and not episode.ended and not may_have_ended
+        if was_cut and episode.steps < panel.max_steps:
+            cut_steps.append(episode.steps)
+        if episode.steps > panel.max_steps:
+            longer.append(episode)
+    if cut_steps:
+        text = f"{len(cut_steps)} episodes without success stop after {max(cut_steps)} steps or fewer, of {panel.max_steps}"
+        yield Finding("cut", len(cut_steps), text)
     if longer:
         yield Finding(
             "longer",
             len(longer),
             f"{len(longer)} episodes have more steps than the panel's {panel.max_steps}",
         )
-    kind = [
-        episode
-        for episode in known
-        if episode.success and episode.score is not None and episode.score < 1
-    ]
-    if kind:
-        text = f"{len(kind)} episodes count as success with a score below 1: buying anything is not the task"
-        yield Finding("bought_anything", len(kind), text)
+    generous = [episode for episode in known if episode.success and not _has_full_score(episode)]
+    if generous:
+        text = f"{len(generous)} episodes count as success with a score below 1: buying anything is not the task"
+        yield Finding("bought_anything", len(generous), text)
 
 
-def _wordings(judged: Sequence[LoggedEpisode], own: str) -> Iterator[Finding]:
+def _has_full_score(episode: LoggedEpisode) -> bool:
+    """Return whether nothing is known of a score below 1."""
+    return episode.score is None or episode.score >= 1
+
+
+def _find_wrong_wordings(judged: Sequence[LoggedEpisode], own: str) -> Iterator[Finding]:
     """Yield what is to be said of ALFWorld's two wordings; ``own`` is that of the panel's data."""
-    said = Counter(name for episode in judged for name in episode.wordings)
-    forms = {"put": "put X in/on Y", "move": "move X to Y"}
-    if len(said) > 1:
+    episodes_of_wording = Counter(name for episode in judged for name in episode.wordings)
+    commands = {"put": "put X in/on Y", "move": "move X to Y"}
+    if len(episodes_of_wording) > 1:
         # ALFWorld's releases differ in this command; a policy trained on one wording loses steps on the other.
-        clauses = [f"{count} episodes say '{forms[name]}'" for name, count in sorted(said.items())]
-        text = ", ".join(clauses)
-        yield Finding("mixed_wordings", min(said.values()), f"two wordings in one log: {text}")
-    count = sum(number for name, number in said.items() if name != own)
-    if count:
-        other = next(forms[name] for name in said if name != own)
-        text = f"{count} episodes say '{other}', where the panel's data understand '{forms[own]}': other data, or lost steps"
+        clauses = [
+            f"{count} episodes say '{commands[name]}'"
+            for name, count in sorted(episodes_of_wording.items())
+        ]
+        fewest = min(episodes_of_wording.values())
+        yield Finding("mixed_wordings", fewest, f"two wordings in one log: {', '.join(clauses)}")
+
+    # There are two wordings, so at most one is left.
+    del episodes_of_wording[own]
+    for name, count in episodes_of_wording.items():
+        text = (
+            f"{count} episodes say '{commands[name]}', where the panel's data understand '{commands[own]}': "
+            "other data, or lost steps"
+        )
         yield Finding("other_wording", count, text)
 
 
@@ -290,40 +285,38 @@ def _success_on_split(
     split: str, episodes: Sequence[LoggedEpisode], panel: Panel
 ) -> SplitSuccess | None:
     """Return success on a split; ``None`` where the log has none of its tasks."""
-    wanted = {task.task_id for task in panel.splits[split]}
-    first: dict[tuple[str, str], bool] = {}
+    tasks = {task.task_id for task in panel.splits[split]}
+    won_first: dict[tuple[str, str], bool] = {}
     for episode in episodes:
-        if episode.known and episode.task in wanted:
-            # The first attempt counts: the best of several would be another measure. A purchase of anything ends a shop's
-            # episode, so a success with a score below 1 is none.
-            first.setdefault(
-                (episode.task, episode.seed),
-                episode.success and (episode.score is None or episode.score >= 1),
-            )
-    if not first:
+        if episode.known and episode.task in tasks:
+            # A purchase of anything ends a shop's episode, so a success with a score below 1 is none.
+            won = episode.success and _has_full_score(episode)
+            # The first attempt counts: the best of several would be another measure.
+            won_first.setdefault((episode.task, episode.seed), won)
+    if not won_first:
         return None
 
-    by_task: defaultdict[str, list[bool]] = defaultdict(list)
-    for (task, _), won in first.items():
-        by_task[task].append(won)
-    seeds = {seed for _, seed in first}
+    outcomes_of_task: defaultdict[str, list[bool]] = defaultdict(list)
+    for (task, _), won in won_first.items():
+        outcomes_of_task[task].append(won)
+    seeds = {seed for _, seed in won_first}
     # Equal weight for each task, however many of the seeds it was played with.
-    means = [sum(found) / len(found) for found in by_task.values()]
+    means = [sum(outcomes) / len(outcomes) for outcomes in outcomes_of_task.values()]
     success, low, high = _wilson_interval(means)
-    whole = len(wanted) * len(seeds)
-    wins = sum(first.values())
-    missing = whole - len(first)
+    all_episodes = len(tasks) * len(seeds)
+    wins = sum(won_first.values())
+    missing = all_episodes - len(won_first)
     return SplitSuccess(
-        split,
-        len(wanted),
-        len(by_task),
-        len(seeds),
-        missing,
-        success,
-        low,
-        high,
-        wins / whole,
-        (wins + missing) / whole,
+        split=split,
+        tasks=len(tasks),
+        played=len(outcomes_of_task),
+        seeds=len(seeds),
+        missing=missing,
+        success=success,
+        low=low,
+        high=high,
+        least=wins / all_episodes,
+        most=(wins + missing) / all_episodes,
     )
 
 

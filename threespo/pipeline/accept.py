@@ -96,12 +96,12 @@ class Proof(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of it."""
+    """What came of an attempt to accept a change."""
 
     accepted: Sequence[Job]
     """Jobs whose records have the present digests now."""
-    run: Sequence[Job]
-    """Jobs that were run again."""
+    rerun: Sequence[Job]
+    """Jobs that were run again as a proof."""
     differences: Sequence[str]
     """Results that differ; then nothing was accepted."""
 
@@ -123,20 +123,20 @@ def accept(paths: Paths) -> Outcome:
         finally:
             shutil.rmtree(scratch.root, ignore_errors=True)
 
-        run = [proof.job for proof in proofs]
+        rerun = [proof.job for proof in proofs]
         differences = [line for proof in proofs for line in proof.differences]
         if differences:
-            return Outcome((), run, differences)
+            return Outcome((), rerun, differences)
         if outdated:
             note = _describe_acceptance(study, paths, proofs, outdated)
             configuration = _describe_configuration(study, paths)
-            for one in outdated:
-                _update_record(paths, one, note, configuration)
+            for outdated_job in outdated:
+                _update_record(paths, outdated_job, note, configuration)
             # The file that jobs read has the present settings from here on, as after a call of the workflow.
             call = read_call(paths)
             if call is not None:
                 write_study(study, paths, call)
-        return Outcome([one.job for one in outdated], run, ())
+        return Outcome([outdated_job.job for outdated_job in outdated], rerun, ())
 
 
 def _find_outdated(study: Study, paths: Paths) -> Iterator[OutdatedJob]:
@@ -197,27 +197,28 @@ def _check_machine(paths: Paths, job: Job, record: Record, machine: dict[str, st
 def _choose_cheapest(outdated: Sequence[OutdatedJob]) -> list[OutdatedJob]:
     """Return of every kind the job that took the shortest, in the order of the workflow."""
     cheapest: dict[tuple[str, str], OutdatedJob] = {}
-    for one in outdated:
-        best = cheapest.setdefault(one.kind, one)
-        if one.seconds < best.seconds:
-            cheapest[one.kind] = one
-    chosen = {one.job for one in cheapest.values()}
-    return [one for one in outdated if one.job in chosen]
+    for candidate in outdated:
+        best = cheapest.setdefault(candidate.kind, candidate)
+        if candidate.seconds < best.seconds:
+            cheapest[candidate.kind] = candidate
+    chosen = {candidate.job for candidate in cheapest.values()}
+    return [candidate for candidate in outdated if candidate.job in chosen]
 
 
 def _run_again(
     study: Study, paths: Paths, scratch: Paths, chosen: Sequence[OutdatedJob]
 ) -> Iterator[Proof]:
     """Run jobs again one after another, and yield what came of each."""
-    for number, one in enumerate(chosen, 1):
+    for number, outdated in enumerate(chosen, 1):
+        job = outdated.job
         print(
-            f"accept: {number} of {len(chosen)}: {one.job} ({one.seconds:.0f} s when it was made)",
+            f"accept: {number} of {len(chosen)}: {job} ({outdated.seconds:.0f} s when it was made)",
             file=sys.stderr,
             flush=True,
         )
-        _prepare_folder(study, paths, scratch, one.job)
-        failure = _run_in_process(study, paths, scratch, one.job)
-        yield failure or _compare(scratch, one)
+        _prepare_folder(study, paths, scratch, job)
+        failure = _run_in_process(study, paths, scratch, job)
+        yield failure or _compare_with_record(scratch, outdated)
 
 
 def _prepare_folder(study: Study, paths: Paths, scratch: Paths, job: Job) -> None:
@@ -250,9 +251,10 @@ def _run_in_process(study: Study, paths: Paths, scratch: Paths, job: Job) -> Pro
     return Proof(job, [f"{job}: fails now: {messages[-1]}"], "")
 
 
-def _compare(scratch: Paths, one: OutdatedJob) -> Proof:
+def _compare_with_record(scratch: Paths, outdated: OutdatedJob) -> Proof:
     """Compare what the job has written in the scratch folder with its record, apart from files that hold times."""
-    timed = [path.relative_to(scratch.root).as_posix() for path in one.job.outputs(scratch).timed]
+    job = outdated.job
+    timed = [path.relative_to(scratch.root).as_posix() for path in job.outputs(scratch).timed]
 
     def without_times(digests: records.Values) -> dict[str, str]:
         return {
@@ -261,34 +263,30 @@ def _compare(scratch: Paths, one: OutdatedJob) -> Proof:
             if not any(records.is_inside(name, path) for path in timed)
         }
 
-    now = without_times(integrity.digest_outputs(scratch, one.job, DigestCache()))
-    before = without_times(one.record.output)
-    changed = ", ".join(one.changed_settings)
+    now = without_times(integrity.digest_outputs(scratch, job, DigestCache()))
+    before = without_times(outdated.record.output)
+    changed = ", ".join(outdated.changed_settings)
     cause = f" (settings that differ: {changed})" if changed else ""
     differences = [
-        f"{one.job}: {name} comes out differently now{cause}"
-        for name in records.changed_names(before, now)
+        f"{job}: {name} comes out differently now{cause}" for name in records.changed_names(before, now)
     ]
-    return Proof(one.job, differences, json_digest(now))
+    return Proof(job, differences, json_digest(now))
 
 
 def _describe_acceptance(
     study: Study, paths: Paths, proofs: Sequence[Proof], outdated: Sequence[OutdatedJob]
 ) -> dict[str, Any]:
     """Return the note for the records: the study's code before and after, and what was run again."""
-    counted = {
-        job: records.try_read_record(paths, job)
-        for job in list_jobs(study)
-        if job.stage not in DRAWING_STAGES
-    }
-    code_before = [record.code if record else job.code(study) for job, record in counted.items()]
+    jobs = [job for job in list_jobs(study) if job.stage not in DRAWING_STAGES]
+    found = {job: records.try_read_record(paths, job) for job in jobs}
+    code_before = [record.code if record else job.code(study) for job, record in found.items()]
 
     # A method is proven if all its runs have ended, and one of them was run again or none has changed.
-    unfinished = {
-        _row(job) for job, record in counted.items() if job.stage in RUN_STAGES and record is None
-    }
-    run_again = {proof.job for proof in proofs}
-    unproven = {one.row for one in outdated} - {one.row for one in outdated if one.job in run_again}
+    unfinished = {_row(job) for job in jobs if job.stage in RUN_STAGES and found[job] is None}
+    rerun = {proof.job for proof in proofs}
+    outdated_rows = {outdated_job.row for outdated_job in outdated}
+    proven_rows = {outdated_job.row for outdated_job in outdated if outdated_job.job in rerun}
+    unproven = outdated_rows - proven_rows
     rows = {*study.methods, *study.agents}
     return {
         "study": study.name,
@@ -308,20 +306,21 @@ def _describe_configuration(study: Study, paths: Paths) -> dict[str, str]:
 
 
 def _update_record(
-    paths: Paths, one: OutdatedJob, note: dict[str, Any], configuration: dict[str, str]
+    paths: Paths, outdated: OutdatedJob, note: dict[str, Any], configuration: dict[str, str]
 ) -> None:
     """Write the present digests into a job's record, and the note, with the settings where these have changed."""
-    changed = one.changed_settings
+    record = outdated.record
+    changed = outdated.changed_settings
     if changed:
         note = {**note, "configuration": configuration, "settings": changed}
     # What tables and report took from the records stays as it was when they were made: it differs now, since these records
     # have a note more, so both are made again and show it.
-    derived = {name: value for name, value in one.record.field.items() if name in DERIVED_FIELDS}
+    derived = {name: value for name, value in record.field.items() if name in DERIVED_FIELDS}
     updated = dataclasses.replace(
-        one.record,
-        code=dict(one.now.code),
-        field={**one.now.field, **derived},
-        accepted=(*one.record.accepted, note),
+        record,
+        code=dict(outdated.now.code),
+        field={**outdated.now.field, **derived},
+        accepted=(*record.accepted, note),
     )
     records.write_record(paths, updated)
 

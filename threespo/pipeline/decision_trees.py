@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from threespo.decision_trees.settings import DecisionTreeSettings
-from threespo.methods.registry import full_options, method_module
+from threespo.methods.registry import job_options, method_module
 from threespo.paths import Paths
 from threespo.pipeline.stage import Outputs, Stage
 from threespo.study.config import Study
@@ -29,7 +29,7 @@ def decision_tree_settings(study: Study, paths: Paths, name: str) -> DecisionTre
         name=row,
         trees=section.families[family],
         method=entry.method,
-        options=full_options(entry.method, entry.options),
+        options=job_options(entry.method, entry.options),
         learning_rates=section.learning_rates,
         seeds=section.seeds,
         tuning_seeds=section.tuning_seeds,

@@ -11,7 +11,7 @@ from threespo.policy.settings import EndpointSettings
 from threespo.provenance.digests import file_digest
 from threespo.runs.settings import EvaluateSettings, EvaluationSettings
 from threespo.study.config import Study
-from threespo.study.matrix import evaluated_runs, find_run, trial_runs, weights_source
+from threespo.study.matrix import base_trials, evaluated_runs, find_run, trial_runs, weights_source
 
 
 def run(settings: EvaluateSettings) -> None:
@@ -22,14 +22,14 @@ def run(settings: EvaluateSettings) -> None:
 
 
 def evaluate_settings(study: Study, paths: Paths, name: str) -> EvaluateSettings:
-    """Return what evaluates the run ``name``: a trial once, on the splits of the study's ``tuning``."""
+    """Return what evaluates the run ``name``: a trial on the splits of ``tuning``, once."""
     run = find_run(study, name)
     policy = study.policies[run.policy]
     weights = weights_source(study, run)
     evaluation = EvaluationSettings.part_of(study.at(run.env).evaluation)
-    if run.rate is not None and study.tuning:
+    if run.rate is not None:
         evaluation = evaluation.model_copy(
-            update={"splits": study.tuning.splits, "seeds": evaluation.seeds[:1]}
+            update={"splits": study.trial_splits(run.env), "seeds": evaluation.seeds[:1]}
         )
     return EvaluateSettings(
         **run_fields(
@@ -84,7 +84,7 @@ STAGE = Stage(
     run=run,
     arguments=("run",),
     pattern=RUN_PATTERN,
-    jobs=lambda study: run_ids([*trial_runs(study), *evaluated_runs(study)]),
+    jobs=lambda study: run_ids([*base_trials(study), *trial_runs(study), *evaluated_runs(study)]),
     settings=evaluate_settings,
     inputs=evaluate_inputs,
     outputs=evaluate_outputs,

@@ -12,7 +12,7 @@ from threespo.errors import InputError
 from threespo.files import write_text
 from threespo.pipeline.stages import code_digest
 from threespo.provenance.records import current_commit
-from threespo.study.checks import confirmatory_problems
+from threespo.study.checks import confirmatory_problems, edge_problems
 from threespo.study.confirmatory import RULE, Freeze
 from threespo.study.load import load_study
 from threespo.study.marks import configuration_digest
@@ -32,8 +32,8 @@ def freeze(file: Path, *, again: bool = False) -> Freeze:
         again: in place of an earlier mark, which is lost.
 
     Raises:
-        InputError: if it has a mark already, is not evaluated on confirmation panels only, has too few seeds, or the
-            repository has uncommitted changes.
+        InputError: if it has a mark already, is not evaluated on confirmation panels only, has too few seeds, or a
+            grid of learning rates that is not extended, or the repository has uncommitted changes.
     """
     study = load_study(file)
     if study.confirmatory and not again:
@@ -41,7 +41,7 @@ def freeze(file: Path, *, again: bool = False) -> Freeze:
             f"{file}: is frozen at commit {study.confirmatory.commit[:12]} already. A new mark would take the place of that "
             "one, and results that were made under it would no longer be confirmatory. If that is meant: --freeze --again"
         )
-    if reasons := [*confirmatory_problems(study)]:
+    if reasons := [*confirmatory_problems(study), *edge_problems(study)]:
         raise InputError(f"{file}: cannot be frozen as a confirmatory study: {reasons[0]}")
     if (RESULTS / study.name / "runs").exists():
         raise InputError(

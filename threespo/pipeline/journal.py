@@ -1,7 +1,7 @@
-"""When the jobs of a study began and how they ended, for those who look on: ``threespo status`` and the workflow's bar.
+"""When the jobs of a study began and how they ended, for ``threespo status`` and the workflow's progress bar.
 
-A file of JSON lines beside the results, begun anew by every call of the workflow. Nothing decides by it what has to run. It
-saves no time: without it nobody could tell a running job from one that was killed, or say what time is left.
+A file of JSON lines beside the results; every call of the workflow replaces it. What has to run is decided by records alone
+(``plan``). The journal says what records cannot: which jobs are running or were killed, and for how long.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ Kind = Literal["call", "began", "ended", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line."""
+    """A line of the journal; its fields are those of the file."""
 
     kind: Kind
     """``call``: the workflow has begun."""
@@ -46,27 +46,36 @@ class Event:
         return Job(self.stage, self.name)
 
     @property
-    def alive(self) -> bool | None:
-        """Whether the process is there; ``None`` if it is another machine's."""
-        return None if self.host != socket.gethostname() else self.started == _started(self.process)
+    def is_alive(self) -> bool | None:
+        """Whether the process is still running; ``None`` if it is another machine's."""
+        if self.host != socket.gethostname():
+            return None
+        return self.started == _read_start_time(self.process)
 
 
-def start_journal(paths: Paths, to_run: Iterable[Job], left: Iterable[Job] = ()) -> None:
-    """Begin anew: the workflow has been called, these jobs have to run, and those that are left were not asked for."""
-    listed, others = (tuple((job.stage, job.name) for job in some) for some in (to_run, left))
-    write_text(paths.journal, _line(replace(_now("call", Job("", "")), jobs=listed, left=others)))
+def start_journal(paths: Paths, to_run: Iterable[Job], not_asked_for: Iterable[Job] = ()) -> None:
+    """Replace the journal: the workflow has been called, and will run the jobs ``to_run``.
+
+    Jobs that have to run but were ``not_asked_for`` wait for another call.
+    """
+    call = replace(
+        _make_event("call", Job("", "")),
+        jobs=tuple((job.stage, job.name) for job in to_run),
+        left=tuple((job.stage, job.name) for job in not_asked_for),
+    )
+    write_text(paths.journal, _format_line(call))
 
 
 @contextlib.contextmanager
 def log_job(paths: Paths, job: Job) -> Iterator[None]:
     """Write down that a job begins, and whether it ends or fails; a full disk is no reason to fail."""
-    _append(paths, _now("began", job))
+    _append_event(paths, _make_event("began", job))
     try:
         yield
     except BaseException:
-        _append(paths, _now("failed", job))
+        _append_event(paths, _make_event("failed", job))
         raise
-    _append(paths, _now("ended", job))
+    _append_event(paths, _make_event("ended", job))
 
 
 def read_journal(paths: Paths) -> tuple[Event | None, dict[Job, Event]]:
@@ -82,7 +91,7 @@ def read_journal(paths: Paths) -> tuple[Event | None, dict[Job, Event]]:
         with contextlib.suppress(
             ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError
         ):
-            event = _event(json.loads(line))
+            event = _parse_event(json.loads(line))
             if event.kind == "call":
                 call = event
             else:
@@ -90,12 +99,12 @@ def read_journal(paths: Paths) -> tuple[Event | None, dict[Job, Event]]:
     return call, last
 
 
-def _event(values: dict[str, Any]) -> Event:
-    """Return an event of a line's values; any of several exceptions where they are none."""
-    listed = {
-        key: tuple((str(stage), str(name)) for stage, name in values[key]) for key in ("jobs", "left")
-    }
-    event = Event(**{**values, **listed})
+def _parse_event(values: dict[str, Any]) -> Event:
+    """Return the event of a line; raises any of several exceptions where the values are no event's."""
+    jobs = tuple((str(stage), str(name)) for stage, name in values["jobs"])
+    left = tuple((str(stage), str(name)) for stage, name in values["left"])
+    event = Event(**{**values, "jobs": jobs, "left": left})
+
     texts = (event.stage, event.name, event.host, event.started)
     numbers = (event.time, event.process)
     if event.kind not in get_args(Kind) or not all(isinstance(text, str) for text in texts):
@@ -107,35 +116,36 @@ def _event(values: dict[str, Any]) -> Event:
     return event
 
 
-def _now(kind: Kind, job: Job) -> Event:
+def _make_event(kind: Kind, job: Job) -> Event:
+    """Return an event of this process, now."""
     process = os.getpid()
-    return Event(
-        kind, job.stage, job.name, time.time(), socket.gethostname(), process, _started(process)
-    )
+    started = _read_start_time(process)
+    return Event(kind, job.stage, job.name, time.time(), socket.gethostname(), process, started)
 
 
-def _started(process: int) -> str:
-    """Return when a process began, in ticks since the machine did; empty if there is none."""
+def _read_start_time(process: int) -> str:
+    """Return when a process began, in clock ticks since the machine did; empty if there is none."""
     try:
         status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    # The name before it may hold anything; then come state, and the number of this field is 22 (proc(5)).
-    after = status.rpartition(")")[2].split()
-    # A zombie (state Z) has ended; only its parent has not collected it.
-    return "" if after[0] == "Z" else after[19]
+    # Field 2 is the command in brackets, which may hold anything; field 3 is the state, field 22 the start (proc(5)).
+    fields_from_third = status.rpartition(")")[2].split()
+    state = fields_from_third[0]
+    # A zombie has ended; only its parent has not collected it.
+    return "" if state == "Z" else fields_from_third[22 - 3]
 
 
-def _line(event: Event) -> str:
+def _format_line(event: Event) -> str:
     return json.dumps(asdict(event)) + "\n"
 
 
-def _append(paths: Paths, event: Event) -> None:
+def _append_event(paths: Paths, event: Event) -> None:
     with contextlib.suppress(OSError, InputError):
         paths.journal.parent.mkdir(parents=True, exist_ok=True)
         # One write: lines of several processes do not mix.
         handle = os.open(paths.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
-            os.write(handle, _line(event).encode())
+            os.write(handle, _format_line(event).encode())
         finally:
             os.close(handle)

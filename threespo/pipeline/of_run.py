@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from threespo.envs.registry import environment, environment_module
-from threespo.methods.registry import full_options, searches
+from threespo.methods.registry import job_options, searches
 from threespo.paths import Paths, Run, RunFolder
 from threespo.pipeline.stage import Files
 from threespo.study.config import PolicySettings, Study
@@ -51,7 +51,7 @@ def training_fields(study: Study, paths: Paths, run: Run) -> dict[str, Any]:
     return {
         **run_fields(study, paths, run, policy, study.gpus_per_rank),
         "method": entry.method,
-        "options": full_options(entry.method, entry.options),
+        "options": job_options(entry.method, entry.options),
         "learning_rate": entry.learning_rate if run.rate is None else run.rate,
         "learning_rate_scale": policy.learning_rate_scale,
         "schedule": entry.schedule,

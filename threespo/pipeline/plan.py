@@ -4,10 +4,10 @@ The workflow runs what :func:`plan_jobs` says, ``threespo why`` shows it, ``thre
 answer is the same in another clone, at another path, on another day.
 """
 
-import itertools
 import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from threespo.errors import InputError
@@ -32,26 +32,26 @@ SHOWN_DIGITS = 12
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to become of a job."""
+    """Whether a job has to run, and why."""
 
     job: Job
     damage: Sequence[str] = ()
     """What of its results is not as its record has it; or that there is no record."""
     changes: Sequence[str] = ()
     """Its code, settings and inputs that are different now."""
-    follows: Sequence[Job] = ()
-    """Jobs that run before it and write what it reads. It runs again if their results differ."""
+    waits_for: Sequence[Job] = ()
+    """Jobs that run before it, since they write what it reads. It runs too, if their results differ then."""
     source: Paths | None = None
     """Another study whose results are those that the job would make."""
-    new: bool = False
-    """The job has not ended yet in this folder."""
+    is_new: bool = False
+    """Whether the job has never ended in this folder."""
     acceptance: str = ""
     """At which commit its results were accepted as those of the present code, and through which changes of settings."""
 
     @property
-    def runs(self) -> bool:
+    def must_run(self) -> bool:
         """Whether the workflow has to start the job."""
-        return bool(self.damage or self.changes or self.follows) and self.source is None
+        return bool(self.damage or self.changes or self.waits_for) and self.source is None
 
     @property
     def reasons(self) -> list[str]:
@@ -65,24 +65,98 @@ class Verdict:
             state = f"taken from {self.source.root}"
         elif self.reasons:
             state = "changed"
-        elif self.follows:
-            state = f"follows {self.follows[0]}"
+        elif self.waits_for:
+            state = f"follows {self.waits_for[0]}"
         elif self.acceptance:
             state = f"unchanged, {self.acceptance}"
         return [f"{self.job}: {state}", *(f"  {reason}" for reason in self.reasons)]
 
 
 @dataclass(slots=True)
-class _Progress:
-    """What is known of results while the jobs are gone through in their order."""
+class _Planner:
+    """Decides on one job after another, and keeps what the jobs after it need to know."""
 
+    study: Study
+    paths: Paths
+    digests: DigestCache | None
+    """Computes digests of results; without it records are compared with each other, and no result is read."""
     context: ResultContext
     output_digests: dict[Path, dict[str, str]] = field(default_factory=dict)
     """Of outputs whose jobs do not run: digests by the names that records have for the files."""
-    running: dict[Path, Job] = field(default_factory=dict)
-    """The jobs that run, by output."""
+    pending: dict[Path, Job] = field(default_factory=dict)
+    """Outputs that will be written again, each with its job."""
     other_studies: dict[Path, DigestCache] = field(default_factory=dict)
     """Digests of the results of other studies in the same folder, by the study's folder."""
+
+    def decide(self, job: Job) -> Verdict:
+        """Return the verdict on a job whose upstream jobs have been decided on."""
+        read = job.input_paths(self.study, self.paths)
+        makers = [self.pending[path] for path in read if path in self.pending]
+        waits_for = tuple(dict.fromkeys(makers))
+
+        now = self._collect_dependencies(job, read)
+        verdict = self._compare_with_record(job, now, waits_for)
+        # What a job that waits will read is unknown, so no other study can be known to have its results.
+        if verdict.must_run and not waits_for and self.digests:
+            source = find_reusable(self.paths, job, now, self.other_studies)
+            if source:
+                verdict = replace(verdict, source=source, acceptance="")
+        self._note_outputs(job, verdict)
+        return verdict
+
+    def _collect_dependencies(self, job: Job, read: Sequence[Path]) -> records.Dependencies:
+        """Return what the job depends on now, apart from inputs that are about to be made again."""
+        settled = [path for path in read if path not in self.pending]
+        from_outside = [path for path in settled if path not in self.output_digests]
+        inputs = records.digest_files(self.paths, from_outside, self.digests or DigestCache())
+        for path in settled:
+            inputs.update(self.output_digests.get(path, {}))
+        return integrity.collect_dependencies(self.study, self.paths, job, inputs, self.context)
+
+    def _compare_with_record(
+        self, job: Job, now: records.Dependencies, waits_for: Sequence[Job]
+    ) -> Verdict:
+        """Compare a job's record with its results and with its present code, settings and inputs."""
+        paths = self.paths
+        try:
+            record = records.read_record(paths, job)
+        except InputError:
+            file = paths.record(job.stage, job.name).relative_to(paths.root)
+            reason = f"{file}: the job's record is damaged, or of an older version"
+            return Verdict(job, (reason,), waits_for=waits_for)
+        if record is None:
+            reason = "has not ended yet in this folder"
+            return Verdict(job, (reason,), waits_for=waits_for, is_new=True)
+
+        # Inputs that are about to be made again are missing in ``now``, so they are no change yet.
+        pending = [path for other in waits_for for path in other.outputs(paths).paths()]
+        pending_names = [path.relative_to(paths.root).as_posix() for path in pending]
+        recorded_inputs = {
+            name: digest
+            for name, digest in record.input.items()
+            if not any(records.is_inside(name, pending_name) for pending_name in pending_names)
+        }
+        changes = [
+            *_list_changes("field", record.field, now.field),
+            *_list_changes("code", record.code, now.code),
+            *_list_changes("input", recorded_inputs, now.input),
+        ]
+        damage = integrity.find_damage(paths, job, record, self.digests) if self.digests else []
+        acceptance = describe_acceptance(record)
+        return Verdict(job, tuple(damage), tuple(changes), waits_for, acceptance=acceptance)
+
+    def _note_outputs(self, job: Job, verdict: Verdict) -> None:
+        """Note for the jobs that read this one's outputs whether these will be written again, or what is in them."""
+        outputs = job.outputs(self.paths).paths()
+        if verdict.must_run:
+            self.pending.update(dict.fromkeys(outputs, job))
+            return
+        # Outputs that will be linked from another study are those of its record.
+        record = records.read_record(verdict.source or self.paths, job)
+        assert record is not None, "a job that does not run has a record"
+        for path in outputs:
+            name = path.relative_to(self.paths.root).as_posix()
+            self.output_digests[path] = records.select_inside(name, record.output)
 
 
 def plan_jobs(
@@ -96,9 +170,9 @@ def plan_jobs(
         digests: computes digests of results; without it records are compared with each other, and no result is read.
         among: the jobs that are asked for, with all that they need; by default all.
     """
-    progress = _Progress(ResultContext(study, paths))
-    wanted = list_jobs(study) if among is None else among
-    return [_decide(study, paths, job, progress, digests) for job in wanted]
+    planner = _Planner(study, paths, digests, ResultContext(study, paths))
+    jobs = list_jobs(study) if among is None else among
+    return [planner.decide(job) for job in jobs]
 
 
 def check_upstream(study: Study, paths: Paths, job: Job) -> None:
@@ -122,84 +196,13 @@ def _list_upstream(study: Study, paths: Paths, wanted: Sequence[Job]) -> list[Jo
     """Return these jobs and all that they need, at any distance, in the order of the workflow."""
     makers = map_outputs_to_jobs(study, paths)
     found = set(wanted)
-    waiting = list(wanted)
-    while waiting:
-        read = waiting.pop().input_paths(study, paths)
+    to_visit = list(wanted)
+    while to_visit:
+        read = to_visit.pop().input_paths(study, paths)
         needed = {makers[path] for path in read if path in makers} - found
         found |= needed
-        waiting += needed
+        to_visit += needed
     return [job for job in list_jobs(study) if job in found]
-
-
-def _decide(
-    study: Study, paths: Paths, job: Job, progress: _Progress, digests: DigestCache | None
-) -> Verdict:
-    """Return the verdict on a job, and note in ``progress`` what the jobs after it read of it."""
-    read = job.input_paths(study, paths)
-    makers = [progress.running[path] for path in read if path in progress.running]
-    follows = tuple(dict.fromkeys(makers))
-
-    # What is about to be made again cannot be compared yet.
-    settled = [path for path in read if path not in progress.running]
-    outside = [path for path in settled if path not in progress.output_digests]
-    inputs = records.digest_files(paths, outside, digests or DigestCache())
-    for path in settled:
-        inputs.update(progress.output_digests.get(path, {}))
-    now = integrity.collect_dependencies(study, paths, job, inputs, progress.context)
-
-    verdict = _compare(paths, job, now, follows, digests)
-    if verdict.runs and not follows and digests:
-        source = find_reusable(paths, job, now, progress.other_studies)
-        if source:
-            verdict = Verdict(job, verdict.damage, verdict.changes, source=source, new=verdict.new)
-
-    # The next jobs compare with what is there, with what will be taken, or wait.
-    written = job.outputs(paths).paths()
-    if verdict.runs:
-        progress.running.update(dict.fromkeys(written, job))
-        return verdict
-    record = records.read_record(verdict.source or paths, job)
-    assert record is not None, "a job that does not run has a record"
-    for path in written:
-        name = path.relative_to(paths.root).as_posix()
-        progress.output_digests[path] = records.select_inside(name, record.output)
-    return verdict
-
-
-def _compare(
-    paths: Paths,
-    job: Job,
-    now: records.Dependencies,
-    follows: Sequence[Job],
-    digests: DigestCache | None,
-) -> Verdict:
-    """Compare a job's record with its results and with its present code, settings and inputs."""
-    try:
-        record = records.read_record(paths, job)
-    except InputError:
-        file = paths.record(job.stage, job.name).relative_to(paths.root)
-        reason = f"{file}: the job's record is damaged, or of an older version"
-        return Verdict(job, (reason,), follows=follows)
-    if record is None:
-        return Verdict(job, ("has not ended yet in this folder",), follows=follows, new=True)
-
-    pending = [
-        path.relative_to(paths.root).as_posix()
-        for other in follows
-        for path in other.outputs(paths).paths()
-    ]
-    recorded_inputs = {
-        name: digest
-        for name, digest in record.input.items()
-        if not any(records.is_inside(name, path) for path in pending)
-    }
-    changes = [
-        *_list_changes("field", record.field, now.field),
-        *_list_changes("code", record.code, now.code),
-        *_list_changes("input", recorded_inputs, now.input),
-    ]
-    damage = integrity.find_damage(paths, job, record, digests) if digests else []
-    return Verdict(job, tuple(damage), tuple(changes), follows, acceptance=describe_acceptance(record))
 
 
 def _list_changes(kind: str, before: records.Values, now: records.Values) -> list[str]:
@@ -229,29 +232,30 @@ def describe_acceptance(record: records.Record) -> str:
 
 def summarize(verdicts: Sequence[Verdict]) -> list[str]:
     """Return what will run and why, a line for each reason, however many jobs share it."""
-    sources = sorted(str(verdict.source.root) for verdict in verdicts if verdict.source)
-    lines = [
-        f"{_count_jobs(len(list(group)))} taken from {root}"
-        for root, group in itertools.groupby(sources)
-    ]
-    new = sum(verdict.runs and verdict.new for verdict in verdicts)
-    if new:
-        lines.append(f"{_count_jobs(new)} not done yet")
+    sources = Counter(str(verdict.source.root) for verdict in verdicts if verdict.source)
+    lines = [f"{_count_jobs(count)} taken from {root}" for root, count in sorted(sources.items())]
+    new_jobs = sum(verdict.must_run and verdict.is_new for verdict in verdicts)
+    if new_jobs:
+        lines.append(f"{_count_jobs(new_jobs)} not done yet")
 
-    groups: dict[tuple[str, str], list[Job]] = {}
+    # Jobs of one stage with the same reason share a line.
+    jobs_by_reason: dict[tuple[str, str], list[Job]] = {}
     for verdict in verdicts:
         reasons = verdict.reasons
-        if verdict.runs and not verdict.new and reasons:
+        if verdict.must_run and not verdict.is_new and reasons:
             more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-            groups.setdefault((verdict.job.stage, reasons[0] + more), []).append(verdict.job)
-    for (_, reason), group in groups.items():
-        others = f" and {_count_jobs(len(group) - 1)} like it" if len(group) > 1 else ""
-        lines.append(f"{group[0]}{others}: {' '.join(reason.split())}")
+            key = (verdict.job.stage, reasons[0] + more)
+            jobs_by_reason.setdefault(key, []).append(verdict.job)
+    for (_, reason), jobs in jobs_by_reason.items():
+        others = f" and {_count_jobs(len(jobs) - 1)} like it" if len(jobs) > 1 else ""
+        one_line_reason = " ".join(reason.split())
+        lines.append(f"{jobs[0]}{others}: {one_line_reason}")
 
+    # A line that says that one line is hidden would take its place.
     hidden = len(lines) - MAX_REASONS
     if hidden > 1:
         lines = [*lines[:MAX_REASONS], f"and {hidden} reasons more; `threespo why` has all"]
-    following = sum(verdict.runs and not verdict.reasons for verdict in verdicts)
+    following = sum(verdict.must_run and not verdict.reasons for verdict in verdicts)
     if following:
         lines.append(
             f"{_count_jobs(following)} after these, each only if what it reads comes out differently"
@@ -331,20 +335,20 @@ def check_study(study: Study, paths: Paths, *, deep: bool) -> tuple[list[str], b
             f"{_count_jobs(outdated)} would run again, since what they were made of has changed: threespo why {paths.root}"
         )
 
-    well = not any(verdict.runs for verdict in verdicts)
+    is_well = not any(verdict.must_run for verdict in verdicts)
     # The study's file is no job's output: the workflow writes it.
     try:
         check_study_file(paths)
     except InputError as error:
         lines.insert(0, str(error))
-        well = False
+        is_well = False
 
-    found = [records.read_record(paths, verdict.job) for verdict in whole]
-    files = sum(len(record.output) for record in found if record)
+    whole_records = [records.read_record(paths, verdict.job) for verdict in whole]
+    files = sum(len(record.output) for record in whole_records if record)
     lines.append(
         f"{paths.root}: {len(whole)} of {_count_jobs(len(verdicts))} have their results as recorded ({files} files)"
     )
-    return lines, well
+    return lines, is_well
 
 
 def _check_working_folder() -> None:

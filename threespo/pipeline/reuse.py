@@ -1,4 +1,4 @@
-"""Results that another study has already: linked if their records agree in everything, never by hope.
+"""Results that another study has already: linked if the records agree in code, settings and inputs.
 
 ``smoke`` with a fourth seed, under another name, has 126 jobs and takes 82 of them from ``smoke``.
 """
@@ -16,13 +16,13 @@ from threespo.provenance.digests import DigestCache
 def find_reusable(
     paths: Paths, job: Job, now: records.Dependencies, caches: dict[Path, DigestCache]
 ) -> Paths | None:
-    """Return a study in the same folder of results whose results of the job depend on the same and are undamaged.
+    """Return the first study in the same folder of results that has undamaged results of the job, made from the same.
 
     Args:
         paths: of this study.
         job: the job.
-        now: what it depends on.
-        caches: digests of the other studies' results, by their folders; added to.
+        now: code, settings and inputs of the job.
+        caches: digests of the other studies' results, by their folders; added to, so that no file is read twice.
     """
     if not STAGES[job.stage].reusable:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 
 from threespo.errors import InputError, format_names
 from threespo.job_settings import JobSettings
-from threespo.paths import PAPER_FOLDER, JobId, Paths
+from threespo.paths import PAPER_FOLDER, JobId, Paths, trials_file
 from threespo.pipeline import (
     data,
     decision_trees,
@@ -27,13 +27,14 @@ from threespo.pipeline import (
     tune,
 )
 from threespo.pipeline.stage import Files, Outputs, Stage
-from threespo.provenance.code import code_of, function_reference
+from threespo.provenance.code import digest_reachable_code, function_reference
 from threespo.provenance.digests import semantic_digest
 from threespo.provenance.records import try_read_record
 from threespo.results.settings import ResultSettings
+from threespo.runs.learning_rate import read_trials
 from threespo.study.config import Study
-from threespo.study.marks import AcceptedStep, describe_mark, json_digest
-from threespo.study.matrix import learning_runs, runs_of_part, trial_runs
+from threespo.study.marks import AcceptedStep, describe_mark, describe_rates_at_edge, json_digest
+from threespo.study.matrix import base_trials, learning_runs, runs_of_part, trial_runs, tuned_rows
 from threespo.study.parts import PARTS, Part
 
 STAGES: dict[str, Stage] = {
@@ -93,7 +94,9 @@ class Job(JobId):
     def code(self, study: Study) -> dict[str, str]:
         """Return the digest of every part of the package, and of every data file, that the job may run or read."""
         stage = STAGES[self.stage]
-        return code_of(function_reference(stage.run), tuple(stage.extra_modules(study, self.name)))
+        return digest_reachable_code(
+            function_reference(stage.run), tuple(stage.extra_modules(study, self.name))
+        )
 
 
 class ResultContext:
@@ -113,15 +116,23 @@ class ResultContext:
         mark = ""
         if study.confirmatory:
             mark = describe_mark(study, code_digest(study), accepted_steps(notes, study))
+            mark += describe_rates_at_edge(_rows_at_edge(study, self._paths))
         steps = sorted({f"{note['from']} -> {note['to']}" for note in notes})
         return {"jobs": everything, "mark": mark, "accepted": tuple(steps)}
+
+
+def _rows_at_edge(study: Study, paths: Paths) -> list[str]:
+    """Return the rows, ENV/POLICY/METHOD, whose learning rate has been chosen at an edge of what was tried."""
+    # Before the trials nothing is known; tables and report come after them.
+    chosen = [names for names in tuned_rows(study) if trials_file(paths, *names).is_file()]
+    return ["/".join(names) for names in chosen if read_trials(paths, *names)["at_edge"]]
 
 
 def list_jobs(study: Study) -> list[Job]:
     """Return all jobs of a study; each comes after those that it needs."""
     everything = [Job(name, job) for name, stage in STAGES.items() for job in stage.jobs(study)]
     # Trials are trained and evaluated before the runs whose learning rates they decide.
-    trials = {run.run_id for run in trial_runs(study)}
+    trials = {run.run_id for run in (*base_trials(study), *trial_runs(study))}
 
     def comes_later(job: Job) -> bool:
         return job.stage not in ("data", "policy", "tune") and job.name not in trials

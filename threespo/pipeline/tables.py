@@ -1,19 +1,19 @@
 """The stage ``tables``: all runs as tables."""
 
-from threespo.paths import ROW_LOOKS, Paths
+from threespo.paths import ROW_LOOKS, Paths, trials_file
 from threespo.pipeline.of_results import result_modules, tree_files
 from threespo.pipeline.stage import Files, Outputs, Stage
 from threespo.results.settings import ResultSettings
 from threespo.study.catalogue import PAPER_NUMBERS, TABLES, TIMED
 from threespo.study.config import Study
 from threespo.study.matrix import (
+    base_trials,
     decision_tree_rows,
     evaluated_runs,
     learning_runs,
     probed_runs,
     shown_runs,
     trained_runs,
-    trial_runs,
     tuned_rows,
 )
 
@@ -33,8 +33,8 @@ def table_settings(study: Study, paths: Paths, _: str) -> ResultSettings:
 def table_inputs(study: Study, paths: Paths, _: str) -> Files:
     """Return what the tables are made from."""
     trained = [paths.run(run) for run in trained_runs(study)]
-    # Trials too: their results are the tuning table.
-    played = [paths.run(run) for run in dict.fromkeys([*evaluated_runs(study), *trial_runs(study)])]
+    # What trials have won is beside their choice; the base's intervals are over its episodes.
+    played = [paths.run(run) for run in (*evaluated_runs(study), *base_trials(study))]
     return {
         "metrics": [run.metrics for run in trained],
         "training_time": [run.timing for run in trained],
@@ -46,7 +46,8 @@ def table_inputs(study: Study, paths: Paths, _: str) -> Files:
         "probes": [paths.run(run).probe for run in probed_runs(study)],
         "trees": tree_files(study, paths),
         "decision_trees": [paths.decision_trees(*row) for row in decision_tree_rows(study)],
-        "choices": [paths.choice(*choice) for choice in tuned_rows(study)],
+        "choices": [paths.choice(*row) for row in tuned_rows(study)],
+        "trials": [trials_file(paths, *row) for row in tuned_rows(study)],
         "paper": [*PAPER_NUMBERS, ROW_LOOKS],
     }
 

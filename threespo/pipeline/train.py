@@ -7,7 +7,7 @@ from threespo.methods.registry import method_module
 from threespo.paths import Paths
 from threespo.pipeline.of_run import run_ids, training_fields
 from threespo.pipeline.stage import RUN_PATTERN, Files, Outputs, Stage
-from threespo.provenance.code import code_of, function_reference
+from threespo.provenance.code import digest_reachable_code, function_reference
 from threespo.runs.settings import TrainSettings
 from threespo.study.config import Study
 from threespo.study.marks import json_digest
@@ -25,7 +25,7 @@ def train_settings(study: Study, paths: Paths, name: str) -> TrainSettings:
     """Return what trains the run ``name``."""
     cell = find_run(study, name)
     ranks = study.ranks(cell.policy)
-    code = code_of(function_reference(run), tuple(extra_modules(study, name)))
+    code = digest_reachable_code(function_reference(run), tuple(extra_modules(study, name)))
     # Only the run itself has several processes; its probe plays with one.
     own = {"ranks": ranks, "gpus": ranks * study.gpus_per_rank, "code": json_digest(code)}
     return TrainSettings(**training_fields(study, paths, cell) | own)

@@ -28,13 +28,13 @@ from threespo.study.config import Study
 from threespo.study.configuration import CONFIGURATION_DIGEST, STUDY_FILE_DIGEST, read_call
 from threespo.study.load import dump_study
 from threespo.study.marks import configuration_digest
-from threespo.study.resolve import Resolved
+from threespo.study.resolve import ResolvedStudy
 
 
 class WorkflowRun:
     """Decides what runs in one call of the workflow, and locks the study meanwhile."""
 
-    def __init__(self, resolved: Resolved) -> None:
+    def __init__(self, resolved: ResolvedStudy) -> None:
         """Prepare for a call; nothing is read or written yet."""
         self._resolved = resolved
         self._study = resolved.study
@@ -75,13 +75,13 @@ class WorkflowRun:
                 verdict.job: self._record_time(verdict.job) for verdict in self._verdicts
             }
         # In a dry run what would be taken is not there, so Snakemake lists its jobs.
-        runs = [verdict.job for verdict in self._verdicts if verdict.runs or verdict.source]
+        runs = [verdict.job for verdict in self._verdicts if verdict.must_run or verdict.source]
         self.outputs = {str(path) for job in runs for path in job.outputs(self._paths).paths()}
 
     @property
     def to_run(self) -> list[Job]:
         """The jobs that have to run, or whose inputs are made again."""
-        return [verdict.job for verdict in self._verdicts if verdict.runs]
+        return [verdict.job for verdict in self._verdicts if verdict.must_run]
 
     def start(self, outputs: Collection[str]) -> tuple[list[Job], list[Job]]:
         """Write down that the work begins, and return its jobs, and those that wait for another call.
@@ -101,8 +101,8 @@ class WorkflowRun:
         """Return one line on what has been done, and what is left: not asked for, failed, or edited meanwhile."""
         done = sum(self._record_time(job) != before for job, before in self._record_times.items())
         clear_caches()
-        left = {verdict.job for verdict in self._plan(save=True) if verdict.runs or verdict.source}
-        finished = sum(verdict.runs and verdict.job not in left for verdict in self._verdicts)
+        left = {verdict.job for verdict in self._plan(save=True) if verdict.must_run or verdict.source}
+        finished = sum(verdict.must_run and verdict.job not in left for verdict in self._verdicts)
         unchanged = finished - done
         self.complete = not left
 
@@ -150,7 +150,7 @@ class WorkflowRun:
 
     def _copy_cassettes(self) -> None:
         """Copy the recorded replies of the unchanged study: they cost money. No links, since cassettes grow in place."""
-        theirs = self._resolved.unchanged.cassettes
+        theirs = self._resolved.unchanged_paths.cassettes
         ours = self._paths.cassettes
         if theirs.is_dir() and not ours.exists():
             with replace_folder(ours) as temporary:

@@ -6,16 +6,6 @@ from typing import NamedTuple, TypeGuard
 
 PACKAGE = "threespo"
 
-SCOPES = (
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.Lambda,
-    ast.ListComp,
-    ast.SetComp,
-    ast.DictComp,
-    ast.GeneratorExp,
-)
-
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -25,22 +15,22 @@ class Scope:
     def __init__(self, outer: "Scope | None", names: Iterable[str], *, is_class: bool = False) -> None:
         self.outer = outer
         self.names = set(names)
+        """Those that it binds: variables, parameters, definitions, but not imports."""
         self.is_class = is_class
-        self.of_module: set[str] = set()
+        self.global_names: set[str] = set()
         """Names that ``global`` says are the module's."""
         self.imported: dict[str, str] = {}
+        """Dotted names of what it imports, by the names that it has for them."""
         self.numbers: dict[str, int] = {}
+        """Numbers of its variables (``UnitWriter``)."""
 
 
 def local_names(node: ast.AST) -> set[str]:
     """Return the names that are local to a function, lambda or comprehension."""
     if isinstance(node, COMPREHENSIONS):
-        return {
-            inner.id
-            for generator in node.generators
-            for inner in ast.walk(generator.target)
-            if isinstance(inner, ast.Name)
-        }
+        targets = [generator.target for generator in node.generators]
+        parts = [part for target in targets for part in ast.walk(target)]
+        return {part.id for part in parts if isinstance(part, ast.Name)}
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     arguments = [inner.arg for inner in ast.walk(node.args) if isinstance(inner, ast.arg)]
     body = node.body if isinstance(node.body, list) else [node.body]
@@ -50,7 +40,7 @@ def local_names(node: ast.AST) -> set[str]:
 def assigned_names(body: Iterable[ast.AST]) -> set[str]:
     """Return the names that statements bind in their own scope, not in functions, classes and comprehensions inside it."""
     found: set[str] = set()
-    elsewhere: set[str] = set()
+    of_other_scopes: set[str] = set()
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()
@@ -58,20 +48,21 @@ def assigned_names(body: Iterable[ast.AST]) -> set[str]:
             found.add(node.name)
             continue
         if isinstance(node, ast.Global | ast.Nonlocal):
-            elsewhere.update(node.names)
+            of_other_scopes.update(node.names)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             found.add(node.id)
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
             found.add(node.name)
         elif isinstance(node, ast.MatchMapping) and node.rest:
             found.add(node.rest)
-        if isinstance(node, SCOPES):
-            # Of a comprehension only ``:=`` reaches this scope, and of a lambda nothing.
-            walruses = (inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr))
-            found |= {inner.target.id for inner in walruses if not isinstance(node, ast.Lambda)}
-            continue
-        waiting += ast.iter_child_nodes(node)
-    return found - elsewhere
+
+        if isinstance(node, COMPREHENSIONS):
+            # Of a comprehension only ``:=`` binds a name here.
+            walruses = [inner for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)]
+            found |= {walrus.target.id for walrus in walruses}
+        elif not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return found - of_other_scopes
 
 
 def is_in_package(target: str) -> bool:
@@ -81,22 +72,23 @@ def is_in_package(target: str) -> bool:
 
 def without_docstrings(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return statements without texts that stand alone: they document a module, class, function or field, and do nothing."""
-    return [
-        statement
-        for statement in body
-        if not (
-            isinstance(statement, ast.Expr)
-            and isinstance(statement.value, ast.Constant)
-            and isinstance(statement.value.value, str)
-        )
-    ]
+    return [statement for statement in body if not _is_docstring(statement)]
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
+        return False
+    return isinstance(statement.value.value, str)
 
 
 def executed_statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return statements without what is for type checkers alone: of ``if TYPE_CHECKING`` the ``else`` runs."""
     found: list[ast.stmt] = []
     for statement in body:
-        found += executed_statements(statement.orelse) if _is_type_checking(statement) else [statement]
+        if _is_type_checking(statement):
+            found += executed_statements(statement.orelse)
+        else:
+            found.append(statement)
     return found
 
 
@@ -132,17 +124,20 @@ def imported_names(node: ast.Import | ast.ImportFrom, package: str) -> list[Impo
         SyntaxError: if it imports all names of a module of this package, which cannot be followed.
     """
     if isinstance(node, ast.Import):
-        # ``import a.b`` imports a.b and binds ``a``; ``import a.b as c`` binds the module a.b.
-        firsts = [alias.name.partition(".")[0] for alias in node.names]
-        return [
-            ImportedName(alias.asname or first, alias.name if alias.asname else first, alias.name)
-            for alias, first in zip(node.names, firsts, strict=True)
-        ]
+        found = []
+        for alias in node.names:
+            # ``import a.b`` imports a.b and binds ``a``; ``import a.b as c`` binds the module a.b.
+            bound = alias.name if alias.asname else alias.name.partition(".")[0]
+            found.append(ImportedName(alias.asname or bound, bound, alias.name))
+        return found
+
     # The first dot of a relative import means the package itself, each further one a level up.
     parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
     base = ".".join(part for part in (parent, node.module) if part)
     if is_in_package(base) and any(alias.name == "*" for alias in node.names):
         raise SyntaxError(f"from {base} import *: name what is imported", ("", node.lineno, 0, ""))
-    return [
-        ImportedName(alias.asname or alias.name, *[f"{base}.{alias.name}"] * 2) for alias in node.names
-    ]
+    found = []
+    for alias in node.names:
+        dotted_name = f"{base}.{alias.name}"
+        found.append(ImportedName(alias.asname or alias.name, dotted_name, dotted_name))
+    return found

@@ -1,9 +1,14 @@
-"""What code means, as text: without comments, docstrings, layout, and the names of local variables and parameters."""
+"""What code means, as text: without comments, docstrings, layout, and the names of local variables and parameters.
+
+The digest of a unit is that of this text. Two pieces of code have the same text if they differ in nothing but the things
+above: local variables are written as numbers, in the order in which they appear, and imported names as what they stand for.
+"""
 
 import ast
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from threespo.provenance.scopes import (
     Scope,
@@ -17,9 +22,10 @@ from threespo.provenance.scopes import (
 )
 
 ANY_NAME = "**"
-"""Among the words of a unit: it calls what cannot be told with names that cannot be told."""
+"""Among the keywords of a unit: it passes ``**arguments`` to a function that is not known, so any parameter may be meant."""
 
-_KNOWN_DECORATORS = {
+# They call the function with the arguments that they are given, and name none themselves.
+_TRANSPARENT_DECORATORS = {
     "property",
     "staticmethod",
     "classmethod",
@@ -29,10 +35,24 @@ _KNOWN_DECORATORS = {
     "override",
 }
 
-_CALLED_BY_OTHERS = {"__call__", "__new__", "forward"}
+# Methods that run where another name is called, an object or a module of PyTorch.
+_CALLED_INDIRECTLY = {"__call__", "__new__", "forward"}
 
-_UNSAFE = frozenset({"locals", "vars", "eval", "exec"})
-"""Functions that can see the names of local variables: where one is used, the names count."""
+# They can see the names of local variables: where one is used, the names count.
+_FUNCTIONS_THAT_SEE_LOCALS = frozenset({"locals", "vars", "eval", "exec"})
+
+# Fields of syntax trees without a meaning, or with one that other fields have, too.
+_IGNORED_FIELDS = ("ctx", "type_comment", "kind")
+
+
+class Parameter(NamedTuple):
+    """A parameter whose name is no part of its unit's digest."""
+
+    function: str
+    """By which its function is called; "" for a lambda, the class's for ``__init__``."""
+    name: str
+    number: int
+    """What stands for it in the unit's text."""
 
 
 @dataclass(slots=True)
@@ -40,21 +60,16 @@ class Unit:
     """One unit of a module; lists are without repetitions and in order, so that equal code gives equal values."""
 
     digest: str = ""
-    parameters: list[tuple[str, str, int]] = field(default_factory=list)
-    """(function, parameter, number) of parameters whose names the digest leaves out; the function of a lambda is ""."""
+    parameters: list[Parameter] = field(default_factory=list)
+    """Those whose names the digest leaves out."""
     references: list[str] = field(default_factory=list)
     """Names that are not local: of this module, or dotted ones of this package."""
     imports: list[str] = field(default_factory=list)
     """What it imports of this package when it runs."""
-    words: list[str] = field(default_factory=list)
+    keywords: list[str] = field(default_factory=list)
     """Names by which its calls, texts and fields may name a parameter."""
-    passed: list[str] = field(default_factory=list)
-    """Names that it uses otherwise than to call them: who calls those, and with which names, cannot be seen."""
-
-
-def _is_known_decorator(node: ast.expr) -> bool:
-    """Return whether a decorator hands on what the function is called with, as it is."""
-    return last_name(node) in _KNOWN_DECORATORS
+    used_as_values: list[str] = field(default_factory=list)
+    """Names that it uses otherwise than to call them: who calls those, and with which keywords, cannot be seen."""
 
 
 def _is_local(name: str, scope: Scope | None) -> bool:
@@ -73,27 +88,27 @@ class UnitWriter:
         self._package = package
         self._text: list[str] = []
         self._unit = Unit()
-        self._locals = 0
+        self._local_count = 0
         self._keeps_names = False
-        self._class = ""
+        """Whether names of locals count."""
+        self._class_name = ""
+        """Of the class whose body is written."""
 
-    def unit(self, statements: Sequence[ast.stmt]) -> Unit:
+    def write_unit(self, statements: Sequence[ast.stmt]) -> Unit:
         """Return the unit that these statements are."""
-        names = {
-            node.id
-            for statement in statements
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Name)
-        }
-        self._keeps_names = bool(names & _UNSAFE)
+        nodes = [node for statement in statements for node in ast.walk(statement)]
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        self._keeps_names = not names.isdisjoint(_FUNCTIONS_THAT_SEE_LOCALS)
         for statement in statements:
             self._write(statement, None)
         unit = self._unit
         # A text in the code may contain a lone surrogate, which plain UTF-8 refuses.
         meaning = "\x1f".join(self._text).encode("utf-8", "surrogatepass")
         unit.digest = hashlib.sha256(meaning).hexdigest()[:16]
-        for name in ("references", "imports", "words", "passed"):
-            setattr(unit, name, sorted(set(getattr(unit, name))))
+        unit.references = sorted(set(unit.references))
+        unit.imports = sorted(set(unit.imports))
+        unit.keywords = sorted(set(unit.keywords))
+        unit.used_as_values = sorted(set(unit.used_as_values))
         return unit
 
     def _write(self, node: object, scope: Scope | None) -> None:
@@ -104,11 +119,9 @@ class UnitWriter:
                 self._write(inner, scope)
             self._text.append("]")
         elif isinstance(node, ast.AST):
-            special = getattr(self, f"_write_{type(node).__name__}", None)
-            if special is not None:
-                special(node, scope)
-            else:
-                self._write_fields(node, scope)
+            # As in ``ast.NodeVisitor``: a method for each type of node that needs one.
+            write = getattr(self, f"_write_{type(node).__name__}", self._write_fields)
+            write(node, scope)
         else:
             self._text.append(repr(node))
 
@@ -116,97 +129,95 @@ class UnitWriter:
         self._text.append(type(node).__name__)
         for name, value in ast.iter_fields(node):
             # What is empty is left out: later versions of Python have more fields.
-            if (
-                value is None
-                or value == []
-                or name in ("ctx", "type_comment", "kind")
-                or name in without
-            ):
-                continue
-            self._text.append(f"{name}=")
-            self._write(value, scope)
+            is_empty = value is None or value == []
+            if not is_empty and name not in _IGNORED_FIELDS and name not in without:
+                self._text.append(f"{name}=")
+                self._write(value, scope)
 
     # Names
 
     def _write_Name(self, node: ast.Name, scope: Scope | None) -> None:
         if isinstance(node.ctx, ast.Load):
-            self._unit.passed.append(node.id)
-        self._name(node.id, scope)
+            self._unit.used_as_values.append(node.id)
+        self._write_name(node.id, scope)
 
-    def _name(self, name: str, scope: Scope | None) -> None:
-        self._text.append(f"name:{self._resolved(name, scope)}")
+    def _write_name(self, name: str, scope: Scope | None) -> None:
+        self._text.append(f"name:{self._resolve_name(name, scope)}")
 
-    def _resolved(self, name: str, scope: Scope | None) -> str:
+    def _resolve_name(self, name: str, scope: Scope | None) -> str:
         """Return what a name stands for: a local variable's number, the dotted name of an import, or the name itself."""
-        inner = scope
-        at = scope
-        while at is not None and name not in at.of_module:
+        used_in = scope
+        while scope is not None and name not in scope.global_names:
             # The body of a class is seen from the body alone, not from its methods.
-            if not at.is_class or at is inner:
-                if name in at.imported:
-                    return self._referred(at.imported[name])
-                if name in at.names and at.is_class:
+            if not scope.is_class or scope is used_in:
+                if name in scope.imported:
+                    return self._note_dotted_name(scope.imported[name])
+                if name in scope.names and scope.is_class:
                     # It may be read before the class has it: then it is the module's.
-                    self._refer_to_module(name)
+                    self._note_module_name(name)
                     return name
-                if name in at.names:
-                    return name if self._keeps_names else f"local {self._number(name, at)}"
-            at = at.outer
-        self._refer_to_module(name)
+                if name in scope.names:
+                    return name if self._keeps_names else f"local {self._number_local(name, scope)}"
+            scope = scope.outer
+        self._note_module_name(name)
         return f"@{self._bindings[name]}" if name in self._bindings else name
 
-    def _refer_to_module(self, name: str) -> None:
+    def _note_module_name(self, name: str) -> None:
         """Note a name of the module: what it defines under it, and what it imports under it."""
         self._unit.references.append(name)
         if name in self._bindings:
-            self._referred(self._bindings[name])
+            self._note_dotted_name(self._bindings[name])
 
-    def _referred(self, dotted: str) -> str:
-        if is_in_package(dotted):
-            self._unit.references.append(dotted)
-        return f"@{dotted}"
+    def _note_dotted_name(self, dotted_name: str) -> str:
+        """Note a reference to what is imported, if it is of this package, and return how it is written."""
+        if is_in_package(dotted_name):
+            self._unit.references.append(dotted_name)
+        return f"@{dotted_name}"
 
-    def _number(self, name: str, scope: Scope) -> int:
+    def _number_local(self, name: str, scope: Scope) -> int:
+        """Return a local variable's number, in the order in which they appear in the unit."""
         if name not in scope.numbers:
-            scope.numbers[name] = self._locals
-            self._locals += 1
+            scope.numbers[name] = self._local_count
+            self._local_count += 1
         return scope.numbers[name]
 
     def _write_Attribute(
         self, node: ast.Attribute, scope: Scope | None, *, called: bool = False
     ) -> None:
         if not called:
-            self._unit.passed.append(node.attr)
-        dotted = self._dotted(node, scope)
-        if dotted is not None:
-            self._text.append(f"name:{self._referred(dotted)}")
+            self._unit.used_as_values.append(node.attr)
+        dotted_name = self._find_dotted_name(node, scope)
+        if dotted_name is not None:
+            self._text.append(f"name:{self._note_dotted_name(dotted_name)}")
             return
         self._text.append("Attribute")
         self._write(node.value, scope)
         self._text.append(node.attr)
 
-    def _dotted(self, node: ast.expr, scope: Scope | None) -> str | None:
+    def _find_dotted_name(self, node: ast.expr, scope: Scope | None) -> str | None:
         """Return the full name of ``a.b`` where ``a`` is imported; ``None`` for anything else."""
         if isinstance(node, ast.Attribute):
-            before = self._dotted(node.value, scope)
-            return None if before is None else f"{before}.{node.attr}"
+            owner = self._find_dotted_name(node.value, scope)
+            return None if owner is None else f"{owner}.{node.attr}"
         if not isinstance(node, ast.Name):
             return None
-        at = scope
-        while at is not None:
-            if node.id in at.imported:
-                return at.imported[node.id]
-            if node.id in at.names:
+        while scope is not None:
+            if node.id in scope.imported:
+                return scope.imported[node.id]
+            if node.id in scope.names:
                 return None
-            at = at.outer
+            scope = scope.outer
         return self._bindings.get(node.id)
 
     def _write_Global(self, node: ast.Global | ast.Nonlocal, scope: Scope | None) -> None:
         self._text.append(type(node).__name__)
         for name in node.names:
             if isinstance(node, ast.Global) and scope is not None:
-                scope.of_module.add(name)
-            self._name(name, scope.outer if isinstance(node, ast.Nonlocal) and scope else scope)
+                scope.global_names.add(name)
+            if isinstance(node, ast.Nonlocal) and scope is not None:
+                self._write_name(name, scope.outer)
+            else:
+                self._write_name(name, scope)
 
     _write_Nonlocal = _write_Global
 
@@ -214,31 +225,36 @@ class UnitWriter:
         self._text.append(f"{type(node.value).__name__} {node.value!r}")
         if isinstance(node.value, str) and node.value.isidentifier():
             # It may name a parameter (``**{"name": …}``), or something of the module.
-            self._unit.words.append(node.value)
+            self._unit.keywords.append(node.value)
             self._unit.references.append(node.value)
 
     # Calls
 
     def _write_Call(self, node: ast.Call, scope: Scope | None) -> None:
         self._text.append("Call")
-        # With ``**`` the names of what is passed cannot be seen, and by a local name not even what is called.
-        plain = all(keyword.arg is not None for keyword in node.keywords)
-        told = isinstance(node.func, ast.Attribute)
-        if isinstance(node.func, ast.Name):
-            told = not _is_local(node.func.id, scope)
-        self._unit.words += [] if plain or told else [ANY_NAME]
-        if plain and isinstance(node.func, ast.Name):
-            self._name(node.func.id, scope)
-        elif plain and isinstance(node.func, ast.Attribute):
-            self._write_Attribute(node.func, scope, called=True)
+        function = node.func
+        has_visible_keywords = all(keyword.arg is not None for keyword in node.keywords)
+        has_visible_name = isinstance(function, ast.Attribute) or (
+            isinstance(function, ast.Name) and not _is_local(function.id, scope)
+        )
+        # ``**arguments`` hide which parameters are meant, and a local name hides even what is called.
+        if not has_visible_keywords and not has_visible_name:
+            self._unit.keywords.append(ANY_NAME)
+
+        # A function that is called with ``**arguments`` counts as used otherwise, so all its parameters' names count.
+        if has_visible_keywords and isinstance(function, ast.Name):
+            self._write_name(function.id, scope)
+        elif has_visible_keywords and isinstance(function, ast.Attribute):
+            self._write_Attribute(function, scope, called=True)
         else:
-            self._write(node.func, scope)
+            self._write(function, scope)
         self._write(node.args, scope)
         self._write(node.keywords, scope)
 
     def _write_keyword(self, node: ast.keyword, scope: Scope | None) -> None:
         self._text.append(f"keyword {node.arg}")
-        self._unit.words += [node.arg] if node.arg else []
+        if node.arg:
+            self._unit.keywords.append(node.arg)
         self._write(node.value, scope)
 
     # Imports
@@ -246,7 +262,8 @@ class UnitWriter:
     def _write_Import(self, node: ast.Import | ast.ImportFrom, scope: Scope | None) -> None:
         for name, stands_for, imported in imported_names(node, self._package):
             self._text.append(f"import {imported}")
-            self._unit.imports += [imported] if is_in_package(imported) else []
+            if is_in_package(imported):
+                self._unit.imports.append(imported)
             if scope is not None:
                 scope.imported[name] = stands_for
 
@@ -258,13 +275,14 @@ class UnitWriter:
         self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope | None
     ) -> None:
         self._text.append(type(node).__name__)
-        self._name_of_definition(node.name, scope)
+        self._write_defined_name(node.name, scope)
         self._write(node.decorator_list, scope)
         self._write(getattr(node, "type_params", []), scope)
         inner = Scope(scope, local_names(node))
-        # A decorator may call the function as it likes, and so do those who call an object, or a module of PyTorch.
-        keeps = node.name in _CALLED_BY_OTHERS or not all(map(_is_known_decorator, node.decorator_list))
-        self._write_arguments(node.args, scope, inner, node.name, keeps=keeps)
+        # Any other decorator may call the function with keywords of its own.
+        decorators = {last_name(decorator) for decorator in node.decorator_list}
+        keeps_names = node.name in _CALLED_INDIRECTLY or not decorators <= _TRANSPARENT_DECORATORS
+        self._write_arguments(node.args, scope, inner, node.name, keeps_names=keeps_names)
         if node.returns is not None:
             self._write(node.returns, scope)
         self._write(without_docstrings(node.body), inner)
@@ -274,16 +292,18 @@ class UnitWriter:
     def _write_Lambda(self, node: ast.Lambda, scope: Scope | None) -> None:
         self._text.append("Lambda")
         inner = Scope(scope, local_names(node))
-        self._write_arguments(node.args, scope, inner, "", keeps=False)
+        self._write_arguments(node.args, scope, inner, "", keeps_names=False)
         self._write(node.body, inner)
 
     def _write_arguments(
-        self, node: ast.arguments, scope: Scope | None, inner: Scope, function: str, *, keeps: bool
+        self, node: ast.arguments, scope: Scope | None, inner: Scope, function: str, *, keeps_names: bool
     ) -> None:
+        """Write the parameters of a function: their names if these count, else their numbers."""
+        keeps_names = keeps_names or self._keeps_names
         # Defaults and annotations are computed outside of the function.
         self._write([*node.defaults, *node.kw_defaults], scope)
-        if isinstance(scope, Scope) and scope.is_class and function == "__init__":
-            function = self._class
+        if scope is not None and scope.is_class and function == "__init__":
+            function = self._class_name
         for kind in ("posonlyargs", "args", "vararg", "kwonlyargs", "kwarg"):
             # ``vararg`` and ``kwarg`` are one argument or ``None``; the other kinds are lists.
             arguments = getattr(node, kind) or []
@@ -291,38 +311,39 @@ class UnitWriter:
                 arguments = [arguments]
             self._text.append(kind)
             for argument in arguments:
-                number = self._number(argument.arg, inner)
-                if keeps or self._keeps_names:
+                number = self._number_local(argument.arg, inner)
+                if keeps_names:
                     self._text.append(f"parameter {argument.arg}")
                 else:
                     self._text.append(f"parameter {number}")
+                    # No caller can name ``*arguments`` or ``**arguments`` themselves.
                     if kind not in ("vararg", "kwarg"):
-                        self._unit.parameters.append((function, argument.arg, number))
+                        self._unit.parameters.append(Parameter(function, argument.arg, number))
                 if argument.annotation is not None:
                     self._write(argument.annotation, scope)
 
     def _write_ClassDef(self, node: ast.ClassDef, scope: Scope | None) -> None:
         self._text.append("ClassDef")
-        self._name_of_definition(node.name, scope)
+        self._write_defined_name(node.name, scope)
         self._write([*node.decorator_list, *node.bases, *node.keywords], scope)
         self._write(getattr(node, "type_params", []), scope)
         inner = Scope(scope, assigned_names(node.body), is_class=True)
         # A nested class must not hide the outer one from the methods that follow it.
-        outer_class = self._class
-        self._class = node.name
+        outer_class = self._class_name
+        self._class_name = node.name
         for statement in without_docstrings(node.body):
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 # A field: whoever passes a dumped model or named tuple on as ``**`` uses its name.
-                self._unit.words.append(statement.target.id)
+                self._unit.keywords.append(statement.target.id)
             self._write(statement, inner)
-        self._class = outer_class
+        self._class_name = outer_class
 
-    def _name_of_definition(self, name: str, scope: Scope | None) -> None:
+    def _write_defined_name(self, name: str, scope: Scope | None) -> None:
         """Write the name of a definition: a local variable's, or one that others use."""
         if scope is None or scope.is_class:
             self._text.append(name)
         else:
-            self._name(name, scope)
+            self._write_name(name, scope)
 
     def _write_comprehension_scope(self, node: ast.expr, scope: Scope | None) -> None:
         inner = Scope(scope, local_names(node))
@@ -345,17 +366,17 @@ class UnitWriter:
         self._text.append("ExceptHandler")
         self._write(node.type, scope)
         if node.name:
-            self._name(node.name, scope)
+            self._write_name(node.name, scope)
         self._write(node.body, scope)
 
     def _write_pattern(self, node: ast.MatchAs | ast.MatchStar, scope: Scope | None) -> None:
         self._write_fields(node, scope, without=("name",))
         if node.name:
-            self._name(node.name, scope)
+            self._write_name(node.name, scope)
 
     _write_MatchAs = _write_MatchStar = _write_pattern
 
     def _write_MatchMapping(self, node: ast.MatchMapping, scope: Scope | None) -> None:
         self._write_fields(node, scope, without=("rest",))
         if node.rest:
-            self._name(node.rest, scope)
+            self._write_name(node.rest, scope)

@@ -23,6 +23,7 @@ from threespo.results.analysis.curves import (
     training_curves,
     wall_time_table,
 )
+from threespo.results.analysis.rates import note_edges, rate_table, rows_at_edge, tuning_table
 from threespo.results.analysis.search_facts import collect_search_facts
 from threespo.results.analysis.statistics import Units, mean_interval
 from threespo.results.analysis.summaries import (
@@ -44,8 +45,7 @@ from threespo.results.paper.state_scores import state_score_table
 from threespo.results.paper_numbers import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
 from threespo.results.provenance import provenance_table
 from threespo.results.settings import ResultSettings
-from threespo.runs.learning_rate import chosen_rate, trial_success
-from threespo.study.matrix import decision_tree_rows, trial_runs, units_of_seeds
+from threespo.study.matrix import decision_tree_rows, units_of_seeds
 from threespo.tables import read_table, select_rows, write_table
 from threespo.theory.bandit import regret_table
 
@@ -85,6 +85,9 @@ def make_tables(settings: ResultSettings) -> None:
     without_episodes = collect.find_runs_without_episodes(study, paths)
     main = main_results_table(study, episodes, metrics, paper.results, without_episodes)
     main = collect.add_notes(main, study, paths)
+    rates = rate_table(study, paths)
+    edges = rows_at_edge(rates)
+    main = note_edges(main, edges)
     costs = efficiency_table(study, metrics, paper)
     evidence = Evidence(
         study,
@@ -95,6 +98,7 @@ def make_tables(settings: ResultSettings) -> None:
         learning=points,
         probes=probes,
         searches=collect_search_facts(study, paths),
+        edges=edges,
     )
 
     tables = {
@@ -117,7 +121,8 @@ def make_tables(settings: ResultSettings) -> None:
         "probes": probes,
         "case_study": case_study_table(study, paths),
         "reasoning": reasoning_table(study, paths),
-        "tuning": tuning_table(study, paths),
+        "tuning": tuning_table(rates),
+        "rates": rates,
         "laboratory": decision_tree_table(study, paths),
         "claims": judge_claims(read_claims(), evidence),
         "regret": regret_table(),
@@ -183,26 +188,6 @@ def main_results_table(
         return env, policy, method, row["split"]
 
     return pd.DataFrame(sorted(rows, key=position))
-
-
-def tuning_table(study: "Study", paths: "Paths") -> pd.DataFrame:
-    """Return each trial's success on the calibration split, in percent; no rows where rates are given by hand."""
-    rows = []
-    for run in trial_runs(study):
-        rows.append(
-            {
-                "env": run.env,
-                "policy": run.policy,
-                "method": run.method,
-                "learning_rate": run.rate,
-                "training_seed": run.seed,
-                "success": 100.0 * trial_success(run, paths),
-                "chosen": run.rate == chosen_rate(paths, run),
-            }
-        )
-    # Named, so that a table without rows has its columns as well.
-    columns = ["env", "policy", "method", "learning_rate", "training_seed", "success", "chosen"]
-    return pd.DataFrame(rows, columns=columns)
 
 
 def efficiency_table(study: "Study", metrics: pd.DataFrame, paper: PaperNumbers) -> pd.DataFrame:

@@ -14,10 +14,10 @@ from threespo.policy.settings import EndpointSettings
 from threespo.runs.settings import EXAMPLE_COLUMNS, EvaluateSettings
 from threespo.runs.setup import (
     episode_setup,
+    initial_weights,
     load_run_policy,
     load_tasks,
     make_sampler,
-    untrained_weights,
 )
 from threespo.tables import write_table
 
@@ -63,7 +63,7 @@ def _evaluate_local_policy(settings: EvaluateSettings) -> EvaluationTables:
 
     torch.set_num_threads(settings.threads)
     own_weights = str(settings.paths.run(settings.run).weights)
-    source = own_weights if settings.weights == "run" else untrained_weights(settings)
+    source = own_weights if settings.weights == "run" else initial_weights(settings)
     policy = load_run_policy(settings, source)
     return _play(settings, make_sampler(settings.sampling, policy))
 

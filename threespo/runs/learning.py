@@ -14,7 +14,7 @@ from threespo.errors import InputError
 from threespo.protocol import Sampler
 from threespo.rng import derive
 from threespo.runs.settings import DEFAULT_CURVE_GAMES, LearningRunSettings
-from threespo.runs.setup import episode_setup, iterate_samplers, load_tasks, untrained_weights
+from threespo.runs.setup import episode_setup, initial_weights, iterate_samplers, load_tasks
 from threespo.runs.snapshots import UNTRAINED, Snapshot, read_snapshot_index
 from threespo.tables import write_table
 
@@ -44,7 +44,7 @@ def evaluate_snapshots(settings: LearningRunSettings) -> None:
         sources = [str(snapshot.weights(folder)) for snapshot in snapshots]
     else:
         snapshots = [UNTRAINED]
-        sources = [untrained_weights(settings)]
+        sources = [initial_weights(settings)]
 
     rows: list[dict[str, Any]] = []
     samplers = iterate_samplers(settings, sources)

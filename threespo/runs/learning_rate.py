@@ -1,14 +1,14 @@
-"""Which learning rate a run trains with, and how it is chosen from the trials of the study's grid."""
+"""Which learning rate a run trains with, and what is known of the trials that it was chosen from."""
 
-import sys
-from statistics import fmean
+from typing import Any
 
 from threespo.errors import InputError
-from threespo.files import read_json, write_json
-from threespo.paths import Paths, Run
-from threespo.runs.settings import TrainSettings, TuneSettings
+from threespo.files import read_json
+from threespo.paths import Paths, Run, trials_file
+from threespo.runs.settings import TrainSettings
 from threespo.settings import MAX_LEARNING_RATE
-from threespo.tables import read_table
+
+_TRIALS_FIRST = "Run the trials of the study's tuning first."
 
 
 def chosen_rate(paths: Paths, run: Run) -> float:
@@ -18,11 +18,10 @@ def chosen_rate(paths: Paths, run: Run) -> float:
         InputError: if the choice has not been made.
     """
     file = paths.choice(run.env, run.policy, run.method)
-    remedy = "Run the trials of the study's tuning first."
-    choice = read_json(file, remedy)
+    choice = read_json(file, _TRIALS_FIRST)
     rate = choice.get("learning_rate") if isinstance(choice, dict) else None
     if not isinstance(rate, float) or not 0 < rate <= MAX_LEARNING_RATE:
-        raise InputError(f"{file}: no chosen learning rate (found {str(choice)[:80]}). {remedy}")
+        raise InputError(f"{file}: no chosen learning rate (found {str(choice)[:80]}). {_TRIALS_FIRST}")
     return rate
 
 
@@ -44,29 +43,16 @@ def decay_factor(settings: TrainSettings, spent: int) -> float:
     return 1.0 - spent / settings.training.budget
 
 
-def choose_learning_rate(settings: TuneSettings) -> None:
-    """Write the rate whose trials won the most games of the calibration split; the smallest of equal ones.
+def read_trials(paths: Paths, env: str, policy: str, method: str) -> dict[str, Any]:
+    """Return what a choice was made from, as ``threespo.runs.trials`` writes it.
 
     Raises:
-        InputError: if a trial's evaluation is missing.
+        InputError: if it is missing or is none.
     """
-    successes: dict[float | None, list[float]] = {}
-    for run in settings.trials:
-        successes.setdefault(run.rate, []).append(trial_success(run, settings.paths))
-    mean_success = {rate: fmean(values) for rate, values in successes.items()}
-    # Trials come with rising rates, and ``max`` returns the first of equals: the more cautious rate.
-    best = max(mean_success, key=lambda rate: mean_success[rate])
-    file = settings.paths.choice(settings.env, settings.policy, settings.method)
-    write_json(file, {"learning_rate": best})
-
-    trials = [f"{rate:g}: {success:.1%}" for rate, success in mean_success.items()]
-    summary = ", ".join(trials)
-    print(
-        f"tune {settings.env}/{settings.policy}/{settings.method}: {best:g} of {summary}",
-        file=sys.stderr,
-    )
-
-
-def trial_success(run: Run, paths: Paths) -> float:
-    """Return the share of the calibration split's games that a trial's final policy won, in 0 to 1."""
-    return float(read_table(paths.run(run).evaluation)["success"].mean())
+    file = trials_file(paths, env, policy, method)
+    found = read_json(file, _TRIALS_FIRST)
+    if not isinstance(found, dict) or not {"trials", "at_edge", "learning_rate"} <= found.keys():
+        raise InputError(
+            f"{file}: no trials of learning rates (found {str(found)[:80]}). {_TRIALS_FIRST}"
+        )
+    return found

@@ -10,7 +10,7 @@ from threespo.job_settings import JobSettings
 from threespo.paths import Run
 from threespo.policy.settings import EndpointSettings, SamplingSettings
 from threespo.runs.training_settings import Schedule, TrainingSettings
-from threespo.settings import MAX_TEMPERATURE, DistinctListOf, Execution, Name, Seeds, Settings
+from threespo.settings import MAX_TEMPERATURE, DistinctListOf, Execution, Later, Name, Seeds, Settings
 
 DEFAULT_CURVE_GAMES = 32
 """Games of a curve where the study gives no number: eight snapshots then cost at most about a quarter of
@@ -130,10 +130,27 @@ class LearningRunSettings(RunSettings):
     temperature: float
 
 
+class ExtensionSettings(Settings):
+    """How rates beyond the grid are tried."""
+
+    max_extensions: int
+    factor: float
+    seeds: Seeds
+    train: TrainSettings
+    """Of a trial of the grid; another trial has another run and rate."""
+    evaluate: EvaluateSettings
+    code: Annotated[str, Execution] = ""
+    """Digest of the code that trains and evaluates trials: those that other code has made are made again."""
+
+
 class TuneSettings(JobSettings):
     """The choice of a method's learning rate."""
 
     env: str
     policy: str
     method: str
+    bases: tuple[Run, ...]
+    """The untrained policies on the same games, in the order of their numbers."""
     trials: tuple[Run, ...]
+    extension: Annotated[ExtensionSettings | None, Later] = None
+    """``None``: the grid is all that is tried."""

@@ -37,7 +37,7 @@ def load_tasks(settings: RunSettings, split: str) -> list[Any]:
     return environment(env).load_tasks(settings.paths.data(env), split)
 
 
-def untrained_weights(settings: RunSettings) -> str:
+def initial_weights(settings: RunSettings) -> str:
     """Return the folder of the untrained weights of a run's policy: the base, or the strong clone.
 
     Raises:

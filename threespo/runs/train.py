@@ -29,9 +29,9 @@ from threespo.runs.settings import TrainSettings
 from threespo.runs.setup import (
     check_sampler_installed,
     episode_setup,
+    initial_weights,
     load_tasks,
     read_prepared_inputs,
-    untrained_weights,
 )
 from threespo.runs.training_settings import TrainingSettings
 from threespo.tables import write_table
@@ -68,7 +68,7 @@ def train_on_rank_0(settings: TrainSettings) -> None:
     from threespo.runs.ranks import parts_on_all_ranks
 
     # First, so that what is missing is reported at once and not after all games are read.
-    source = untrained_weights(settings)
+    source = initial_weights(settings)
     check_sampler_installed(settings.sampling)
     setup = episode_setup(settings)
     # Methods step the environment themselves: without this, its time would count as the method's.
@@ -135,7 +135,10 @@ class TrainingRun:
     def _resume(self) -> Progress:
         """Return where the run stands, with learner, critic and method in the state of the newest checkpoint."""
         progress = checkpoint.load_checkpoint(
-            self.checkpoints, _identity(self.settings), self._trained_models(), self.settings.ranks
+            self.checkpoints,
+            training_identity(self.settings),
+            self._trained_models(),
+            self.settings.ranks,
         )
         # Before the first epoch, not after it: two checkpoints are kept while one is written. On
         # resuming, what is there is replaced one by one.
@@ -253,7 +256,7 @@ def common_settings(settings: TrainSettings, pool: list[Task]) -> CommonSettings
     )
 
 
-def _identity(settings: TrainSettings) -> str:
+def training_identity(settings: TrainSettings) -> str:
     """Hash what decides the run's bytes: code, settings, games and base policy, not labels, evaluation or other runs."""
     decisive: dict[str, Any] = {
         "settings": settings.key(),

@@ -51,9 +51,10 @@ def report_machine(results: Path) -> list[str]:
     runnable = [name for name, lacks in missing.items() if not lacks]
     packages = [f"{name} {version or 'missing'}" for name, version in installed.items()]
     no_compiler = "none: the stock ALFWorld engine (extra oracle, tests) is compiled: apt install g++"
+    system = f"{platform.system()} {platform.machine()}"
+    memory = f"{_memory_bytes() / 1e9:.0f} GB of memory"
     return [
-        f"machine   {platform.system()} {platform.machine()}, {os.cpu_count()} cores, {_memory_bytes() / 1e9:.0f} GB of "
-        f"memory, Python {platform.python_version()}",
+        f"machine   {system}, {os.cpu_count()} cores, {memory}, Python {platform.python_version()}",
         f"GPUs      {gpu_fault or _describe_gpus(gpus)}",
         f"disk      {format_bytes(free)} free for {results}",
         f"compiler  {compiler or no_compiler}; Java is not needed",

@@ -23,6 +23,7 @@ from threespo.scaling.workload import (
 )
 from threespo.study.config import PolicySettings, Study
 from threespo.study.matrix import (
+    base_trials,
     decision_tree_rows,
     learning_runs,
     local_policies,
@@ -206,8 +207,8 @@ def _evaluations(study: Study, texts: Texts) -> list[JobGroup]:
     def add(stage: str, run: Run, episodes: float) -> None:
         groups.append(_playing_group(study, stage, run, episodes, texts[run.env, run.policy]))
 
-    for run in trial_runs(study):
-        splits = study.tuning.splits if study.tuning else ()
+    for run in (*base_trials(study), *trial_runs(study)):
+        splits = study.trial_splits(run.env)
         add("evaluate", run, sum(count_games(study, run.env, split) for split in splits))
 
     # Closed models compute elsewhere and take no time of this machine.

@@ -67,9 +67,13 @@ class JobResources:
     def of(self, job: JobId) -> Resources:
         """Return the resources of a job; the least ones for a job without a model."""
         parts = job.name.split("/")
+        stage = job.stage
+        # Rates beyond the grid are tried by the job that chooses.
+        if stage == "tune" and self._study.tuning and self._study.tuning.max_extensions:
+            stage = "train"
         # Groups are named ENV/POLICY/METHOD or ENV/POLICY.
         for length in (3, 2):
-            found = self._largest.get((job.stage, "/".join(parts[:length])))
+            found = self._largest.get((stage, "/".join(parts[:length])))
             if found:
                 return found
         return Resources(MIN_MEGABYTES, MIN_MINUTES, 0)

@@ -123,10 +123,15 @@ def training_work(study: Study, run: Run, text: TextLengths) -> Workload:
     if run.rate is not None and study.tuning:
         generations = float(study.tuning.generations)
 
-    options = full_options(entry.method, entry.options)
-    estimate = _search_work if searches(entry.method) else _episode_work
-    response_limit = study.policies[run.policy].max_response_tokens
-    return estimate(study_at, entry, options, generations, text, response_limit)
+    planned = _PlannedRun(
+        study_at,
+        entry,
+        full_options(entry.method, entry.options),
+        generations,
+        text,
+        study.policies[run.policy].max_response_tokens,
+    )
+    return _search_work(planned) if searches(entry.method) else _episode_work(planned)
 
 
 def playing_work(episodes: float, max_steps: int, text: TextLengths, limit: int) -> Workload:
@@ -135,17 +140,27 @@ def playing_work(episodes: float, max_steps: int, text: TextLengths, limit: int)
     return _sampling_work(rows * max_steps, 1.0, max_steps, rows, text, limit)
 
 
-def _episode_work(
-    study_at: StudyAt,
-    entry: MethodSettings,
-    options: Mapping[str, Any],
-    generations: float,
-    text: TextLengths,
-    limit: int,
-) -> Workload:
+class _PlannedRun(NamedTuple):
+    """What the work of a run is computed from."""
+
+    study: StudyAt
+    """The study's settings in the run's environment."""
+    entry: MethodSettings
+    options: Mapping[str, Any]
+    """All options of the method, defaults included."""
+    generations: float
+    """The run's budget; 0 where the study gives epochs instead."""
+    text: TextLengths
+    response_limit: int
+    """Most tokens of a response."""
+
+
+def _episode_work(planned: _PlannedRun) -> Workload:
     """Return the work of a method that plays whole episodes: an epoch is one update on all of their steps."""
-    training = study_at.training
-    max_steps = study_at.settings.max_steps
+    training = planned.study.training
+    max_steps = planned.study.settings.max_steps
+    generations = planned.generations
+    text = planned.text
     episodes = training.tasks_per_epoch * training.group_size
     if training.epochs and not generations:
         # At most: a policy that wins needs fewer steps.
@@ -156,9 +171,11 @@ def _episode_work(
 
     ticks = epochs * max_steps
     rows_of_tick = generations / max(1.0, ticks)
-    sampling = _sampling_work(generations, text.distinct, ticks, rows_of_tick, text, limit)
+    sampling = _sampling_work(
+        generations, text.distinct, ticks, rows_of_tick, text, planned.response_limit
+    )
 
-    minibatch = entry.minibatch or training.minibatch
+    minibatch = planned.entry.minibatch or training.minibatch
     # The policy changes between the batches of an epoch, so log pi_old is computed before the first one.
     has_several_batches = episodes * max_steps > minibatch
     return replace(
@@ -167,21 +184,17 @@ def _episode_work(
         packed=generations * (text.prompt * text.distinct + text.response),
         scored=generations * text.response,
         passes=3.0 + (training.kl_coef > 0) + has_several_batches,
-        critic="critic_rate" in options,
+        critic="critic_rate" in planned.options,
     )
 
 
-def _search_work(
-    study_at: StudyAt,
-    entry: MethodSettings,
-    options: Mapping[str, Any],
-    generations: float,
-    text: TextLengths,
-    limit: int,
-) -> Workload:
+def _search_work(planned: _PlannedRun) -> Workload:
     """Return the work of a search: a tick expands a state of each task, with an optimizer step for each learned group."""
-    training = study_at.training
-    max_steps = study_at.settings.max_steps
+    training = planned.study.training
+    max_steps = planned.study.settings.max_steps
+    options = planned.options
+    generations = planned.generations
+    text = planned.text
     max_width = options["g_max"] or training.group_size
     mean_width = max(1.0, EXPANSION_WIDTH * max_width)
     width = float(max_width if options["uniform"] else mean_width)
@@ -205,9 +218,9 @@ def _search_work(
     follows_one_path = wide_expansions <= max_steps
     active_tasks = training.tasks_per_epoch * (1.0 if follows_one_path else ACTIVE_SHARE)
     ticks = expansions / active_tasks
-    sampling = _sampling_work(
-        generations, expansions / generations, ticks, generations / ticks, text, limit
-    )
+    distinct = expansions / generations
+    rows_of_tick = generations / ticks
+    sampling = _sampling_work(generations, distinct, ticks, rows_of_tick, text, planned.response_limit)
 
     # Groups of equal rewards have no advantage, and are not learned from.
     rows = generations * learned_share

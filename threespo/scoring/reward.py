@@ -50,7 +50,7 @@ def step_reward(
         novel: R_novel, whether s_t+1 is not on the path.
         score: S(s_t).
         next_score: S(s_t+1).
-        success: R_success, in [0, 1].
+        success: R_success, as printed in [0, 1].
     """
     # The weights of novelty and difference sum to 0.5, and success has the other half whatever omega is.
     return RewardTerms(

@@ -48,12 +48,13 @@ REPORT_NUMBERS = (PAPER_FOLDER / "compute.yaml", PAPER_FOLDER / "limitations.yam
 ITEMS = PAPER_FOLDER / "items.yaml"
 """The catalogue of items."""
 
-LACKS = {
+MISSING_DATA = {
     "searches": "no row searches",
     "probe": "no `probe` of scores; mini has one",
     "snapshots": "no snapshots of training; smoke has them",
     "uniform": "no row with equally many samples in every state; mini has one",
     "laboratory": "no decision trees; trees has them",
+    "tuning": "no trials of learning rates; early has them",
 }
 """What is said where a study lacks what a notebook needs."""
 
@@ -82,6 +83,7 @@ TABLES = (
     "case_study",
     "reasoning",
     "tuning",
+    "rates",
     "laboratory",
     "claims",
     "regret",
@@ -102,7 +104,9 @@ class Notebook(Settings):
     ``inputs``, its ``tables``."""
     tables: DistinctListOf[Literal[TABLES]] = ()  # type: ignore[valid-type]
     """Tables of the study that it reads; none where it draws what is the same in every study."""
-    needs: Literal["nothing", "searches", "probe", "snapshots", "uniform", "laboratory"] = "nothing"
+    needs: Literal["nothing", "searches", "probe", "snapshots", "uniform", "laboratory", "tuning"] = (
+        "nothing"
+    )
     """What a study must have for the notebook to have data."""
     paper: DistinctListOf[Annotated[str, Field(pattern=r"^[\w.-]+$")]] = ()
     """Files of ``config/paper`` that it reads besides tables."""
@@ -193,10 +197,11 @@ def _read_file(file: Path, _absolute: str, _modified: int) -> Catalogue:
     try:
         return Catalogue.model_validate(values)
     except ValidationError as error:
-        faults = []
-        for fault in error.errors():
-            faults.append(f"{_field_name(fault, values)}: {explain_error(fault, Catalogue)}")
-        # What explains faults is made for studies, and names a fault of the whole file so.
+        faults = [
+            f"{_field_name(fault, values)}: {explain_error(fault, Catalogue)}"
+            for fault in error.errors()
+        ]
+        # ``field_name`` is made for studies, and calls a fault of the whole file one of the study.
         message = "; ".join(faults).replace("study: ", "", 1)
         raise InputError(f"{file}: {message}") from error
 
@@ -233,17 +238,18 @@ def notebook_file(name: str) -> Path:
 def notebooks_of(study: Study) -> list[str]:
     """Return the notebooks that a study has data for."""
     # The bases have snapshots, too, and are no methods.
-    with_curves = [run.method for run in learning_runs(study) if run.method in study.methods]
-    paper_rows = {study.methods[method].paper_row for method in with_curves}
-    has = {
+    methods = {run.method for run in learning_runs(study)} & study.methods.keys()
+    paper_rows = {study.methods[method].paper_row for method in methods}
+    has_data = {
         "nothing": True,
         "searches": bool(searching_runs(study)),
         "probe": study.probe is not None,
         "snapshots": bool(learning_runs(study)),
         "laboratory": study.laboratory is not None,
+        "tuning": study.tuning is not None,
         "uniform": not paper_rows.isdisjoint(UNIFORM_ROWS),
     }
-    return [name for name, entry in read_catalogue().notebooks.items() if has[entry.needs]]
+    return [name for name, entry in read_catalogue().notebooks.items() if has_data[entry.needs]]
 
 
 def figure_files_of(name: str) -> list[tuple[str, str]]:
@@ -285,7 +291,7 @@ def missing_items(study: Study) -> list[tuple[Item, str]]:
         # A table without rows says so itself.
         if item.notebook not in drawn and item.kind != "table":
             needed = catalogue.notebooks[item.notebook].needs
-            missing.append((item, LACKS[needed]))
+            missing.append((item, MISSING_DATA[needed]))
     return missing
 
 

@@ -52,6 +52,15 @@ def confirmatory_problems(study: Study) -> Iterator[str]:
         yield f"seeds: found {len(study.seeds)} training seeds; a verdict needs at least {MIN_SEEDS}"
 
 
+def edge_problems(study: Study) -> Iterator[str]:
+    """Yield why a new mark would be lost for rows whose best learning rate is at an edge; earlier marks stay as they are."""
+    if study.tuning and not study.tuning.max_extensions:
+        yield (
+            "tuning.max_extensions: found 0; a row whose best rate is at an edge of the grid confirms nothing, so give the "
+            "number of rates that may be tried beyond it, such as 3"
+        )
+
+
 class _NamesMethod(Protocol):
     @property
     def method(self) -> str: ...
@@ -279,6 +288,10 @@ def _sections(study: Study) -> Iterator[str]:
         shared_seeds = set(study.tuning.seeds) & set(study.seeds)
         if shared_seeds:
             yield f"tuning.seeds: {min(shared_seeds)} is one of the study's seeds; choose another"
+        unseen = {split for env in study.environments for split in environment(env).splits} - {"train"}
+        for split in sorted(set(study.tuning.splits) - unseen):
+            there = ", ".join(sorted(unseen))
+            yield f"tuning.splits: {split!r} is no environment's split of unseen games; there are {there}"
 
 
 def _of_paper(study: Study) -> Iterator[str]:

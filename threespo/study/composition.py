@@ -15,7 +15,9 @@ from typing import Any
 from threespo.envs.registry import ENVIRONMENTS
 from threespo.errors import InputError, format_names
 
-EXTENDS, LIKE, KEEP = "extends", "like", "keep"
+EXTENDS = "extends"
+LIKE = "like"
+KEEP = "keep"
 
 NOT_INHERITED = ("paper_row", "parts", "label", "colour")
 """Fields that an entry does not take from the one that it is like."""
@@ -24,7 +26,10 @@ KEEP_SECTIONS = ("policies", "methods", "agents")
 """Sections of a study that ``keep`` chooses from."""
 
 MAX_FILES = 8
-"""That extend each other; more is a ring."""
+"""Files that may extend each other; more is a ring."""
+
+MAX_SHOWN = 80
+"""Characters of a wrong value that messages show."""
 
 
 def extend_study(
@@ -67,14 +72,17 @@ def extend_study(
 
 def compose_study(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return a study's fields without ``like`` and ``keep``, and what is wrong with these, as ``FIELD: WHAT``."""
-    values, faults = _with_likes(values)
+    models = _find_models(values)
+    faults = list(_find_wrong_models(values, models))
     if faults:
         return values, faults
+    if models:
+        values = _add_inherited_fields(values, models)
+
     if KEEP not in values:
         return values, []
-    keep = values[KEEP]
-    faults = list(_faults_of(keep, values))
-    return (values, faults) if faults else (_kept(values, keep), [])
+    faults = list(_find_wrong_keep(values))
+    return (values, faults) if faults else (_drop_entries(values), [])
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -86,62 +94,92 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _with_likes(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    entries = _mapping(values.get("methods"))
-    models = {
-        name: entry[LIKE] for name, entry in entries.items() if isinstance(entry, dict) and LIKE in entry
+def _find_models(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the methods that are ``like`` another one, each with what it names there."""
+    methods = _mapping(values.get("methods"))
+    return {
+        name: entry[LIKE] for name, entry in methods.items() if isinstance(entry, dict) and LIKE in entry
     }
-    faults = [
-        f"methods.{name}.{LIKE}: expected an entry of 'methods' that is like no other, found {str(model)[:80]!r}"
-        for name, model in models.items()
-        if not isinstance(entries.get(str(model)), dict) or str(model) in models
-    ]
-    if faults or not models:
-        return values, faults
 
-    methods = {name: _like(entries, name, models.get(name)) for name, entry in entries.items()}
+
+def _find_wrong_models(values: dict[str, Any], models: Mapping[str, Any]) -> Iterator[str]:
+    methods = _mapping(values.get("methods"))
+    for name, model in models.items():
+        is_entry = isinstance(methods.get(str(model)), dict)
+        if not is_entry or str(model) in models:
+            found = str(model)[:MAX_SHOWN]
+            yield f"methods.{name}.{LIKE}: expected an entry of 'methods' that is like no other, found {found!r}"
+
+
+def _add_inherited_fields(values: dict[str, Any], models: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a study's fields where each method has what it takes from its model, in every environment."""
+    methods = dict(values["methods"])
+    for name, model in models.items():
+        methods[name] = _inherit(methods[name], values["methods"][model])
     changed = {**values, "methods": methods}
+
     for env in ENVIRONMENTS:
-        own = _mapping(_mapping(values.get(env)).get("methods"))
-        taken = {name: _like(own, name, model) for name, model in models.items() if model in own}
-        if taken:
-            changed[env] = {**changed[env], "methods": {**own, **taken}}
-    return changed, []
+        own_methods = _own_methods(values, env)
+        inherited = {
+            name: _inherit(own_methods.get(name, {}), own_methods[model])
+            for name, model in models.items()
+            if model in own_methods
+        }
+        if inherited:
+            changed[env] = {**changed[env], "methods": {**own_methods, **inherited}}
+    return changed
 
 
-def _like(entries: Mapping[str, Any], name: str, model: str | None) -> Any:
-    """Return an entry with what it takes from its model."""
-    entry = entries.get(name, {})
-    if model is None or not isinstance(entry, dict):
+def _inherit(entry: Any, model: dict[str, Any]) -> Any:
+    """Return an entry with what it takes from its model; no mapping is returned as it is, and refused later."""
+    if not isinstance(entry, dict):
         return entry
-    taken = {field: value for field, value in entries[model].items() if field not in NOT_INHERITED}
-    return merge(taken, {field: value for field, value in entry.items() if field != LIKE})
+    inherited = {field: value for field, value in model.items() if field not in NOT_INHERITED}
+    own = {field: value for field, value in entry.items() if field != LIKE}
+    return merge(inherited, own)
 
 
-def _faults_of(keep: Any, values: dict[str, Any]) -> Iterator[str]:
+def _find_wrong_keep(values: dict[str, Any]) -> Iterator[str]:
+    keep = values[KEEP]
     if not isinstance(keep, dict) or not keep.keys() <= set(KEEP_SECTIONS):
-        yield f"{KEEP}: expected lists of names by {', '.join(KEEP_SECTIONS)}, found {str(keep)[:80]!r}"
+        found = str(keep)[:MAX_SHOWN]
+        yield f"{KEEP}: expected lists of names by {', '.join(KEEP_SECTIONS)}, found {found!r}"
         return
     for section, names in keep.items():
-        there = _mapping(values.get(section))
-        if not isinstance(names, list) or any(name not in there for name in names):
-            yield f"{KEEP}.{section}: expected names of this section ({format_names(there)}), found {str(names)[:80]}"
+        known = _mapping(values.get(section))
+        if not isinstance(names, list) or any(name not in known for name in names):
+            found = str(names)[:MAX_SHOWN]
+            yield f"{KEEP}.{section}: expected names of this section ({format_names(known)}), found {found}"
 
 
-def _kept(values: dict[str, Any], keep: dict[str, list[str]]) -> dict[str, Any]:
-    kept = {key: value for key, value in values.items() if key != KEEP}
+def _drop_entries(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a study's fields without the entries that ``keep`` leaves out."""
+    keep: dict[str, list[str]] = values[KEEP]
+    kept = {field: value for field, value in values.items() if field != KEEP}
     for section, names in keep.items():
-        kept[section] = {name: entry for name, entry in values[section].items() if name in names}
-    if "methods" in keep:
-        for env in ENVIRONMENTS:
-            # An environment's own options of a dropped method would refer to no method.
-            own_methods = _mapping(_mapping(kept.get(env)).get("methods"))
-            if own_methods:
-                methods = {name: own_methods[name] for name in own_methods if name in keep["methods"]}
-                kept[env] = {**kept[env], "methods": methods}
+        kept[section] = _select_entries(values[section], names)
+    if "methods" not in keep:
+        return kept
+
+    # An environment's own options of a dropped method would refer to no method.
+    for env in ENVIRONMENTS:
+        own_methods = _own_methods(kept, env)
+        if own_methods:
+            methods = _select_entries(own_methods, keep["methods"])
+            kept[env] = {**kept[env], "methods": methods}
     return kept
 
 
+def _select_entries(entries: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Return the entries with these names, in the study's order."""
+    return {name: entry for name, entry in entries.items() if name in names}
+
+
+def _own_methods(values: dict[str, Any], env: str) -> dict[str, Any]:
+    """Return what a study changes of its methods in one environment."""
+    return _mapping(_mapping(values.get(env)).get("methods"))
+
+
 def _mapping(value: Any) -> dict[str, Any]:
-    """Return a mapping as it is, and an empty one for anything else: what is no mapping is told later, with its field."""
+    """Return a mapping as it is, and an empty one for anything else, which is refused later, with its field's name."""
     return value if isinstance(value, dict) else {}

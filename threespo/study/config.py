@@ -16,6 +16,7 @@ from pydantic import Field, create_model, model_validator
 from threespo.agents.settings import AgentSettings
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.settings import EnvironmentSettings
+from threespo.envs.spec import CALIBRATION
 from threespo.imitation.settings import Weakness
 from threespo.policy.settings import EndpointSettings, SamplingSettings, TemplateSettings, VllmSettings
 from threespo.runs.settings import EvaluationSettings, LearningSettings, ProbeSettings
@@ -169,17 +170,14 @@ class TuningSettings(Settings):
     seeds: Seeds = (1000,)
     """Training seeds of a rate's trials, none of the study's own. One is enough to avoid a rate that does not suit a method,
     not to find its best: two runs of one rate may be 40 points apart."""
-    splits: Annotated[DistinctListOf[Name], Field(min_length=1), Later] = ("calibration",)
-    """Splits that a trial is evaluated on. The choice is by the first one alone, which is ``calibration``; others show how
-    success depends on the rate on tasks that nothing is chosen by."""
-
-    @model_validator(mode="after")
-    def _rates_are_chosen_on_calibration(self) -> "TuningSettings":
-        if self.splits[0] != "calibration":
-            raise ValueError(
-                f"splits: expected 'calibration' first, by which rates are chosen, found {self.splits[0]!r}"
-            )
-        return self
+    splits: Annotated[DistinctListOf[Name], Field(min_length=1), Later] = (CALIBRATION,)
+    """Splits that trials are judged on, in an environment those that it has. The choice is made on ``calibration`` alone, so
+    that must be among them; the others show what it is worth on tasks that it was not made on."""
+    max_extensions: Annotated[int, Field(ge=0, le=16), Later] = 0
+    """Rates that a method may try beyond the grid, one after another, while its best rate is at an edge of what it has tried
+    (``threespo/runs/rate_grid.py``); 0: none, and such a row is only marked."""
+    extension_factor: Annotated[float, Field(ge=2, le=100), Later] = 3.0
+    """Between an edge and the next rate, which is then rounded to a half decade: 1e-5, 3e-5, 1e-4, ..."""
 
     @model_validator(mode="after")
     def _rates_are_a_grid(self) -> "TuningSettings":
@@ -191,6 +189,10 @@ class TuningSettings(Settings):
         if len({f"{rate:g}" for rate in self.learning_rates}) < len(self.learning_rates):
             raise ValueError(
                 f"learning_rates: expected rates that differ in six digits, found {self.learning_rates}"
+            )
+        if CALIBRATION not in self.splits:
+            raise ValueError(
+                f"splits: expected {CALIBRATION!r} among them, on which rates are chosen; found {self.splits}"
             )
         return self
 
@@ -262,6 +264,11 @@ class Study(Settings):
         """Return whether one of ``parts`` has rows in this environment with this policy."""
         scopes = (self.parts.get(part, Scope()) for part in parts)
         return any(scope.covers(env, policy) for scope in scopes if scope)
+
+    def trial_splits(self, env: str) -> tuple[str, ...]:
+        """Return the splits that trials are judged on in an environment; none where the study gives the rates."""
+        there = self.environments[env].splits or environment(env).splits
+        return tuple(split for split in self.tuning.splits if split in there) if self.tuning else ()
 
     @property
     def environments(self) -> dict[str, EnvironmentSettings]:

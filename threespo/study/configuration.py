@@ -19,9 +19,13 @@ _FOLDER = re.compile(r"[\w./+@=,:~-]+")
 """What names of folders may have: blanks and brackets mean something to shells and to Snakemake's patterns."""
 
 _MAPPINGS = ("set", "real")
+"""Keys whose values are mappings."""
 
-REPOSITORY_FOLDERS = (
-    *(
+MAX_SHOWN = 80
+"""Characters of a value that messages show."""
+
+REPOSITORY_FOLDERS = frozenset(
+    {
         "benchmarks",
         "build",
         "config",
@@ -32,14 +36,15 @@ REPOSITORY_FOLDERS = (
         "profiles",
         "tests",
         "threespo",
-    ),
-    *("threespo_verifiers", "workflow"),
+        "threespo_verifiers",
+        "workflow",
+    }
 )
 """The repository's folders, hidden ones apart, and those that `make` writes."""
 
 
-class ConfigOrigin:
-    """The values of the configuration, and where each is written.
+class Configuration:
+    """The values of the configuration, and where each is written: in the file or behind ``--config``.
 
     Attributes:
         given: the keys that have a value.
@@ -49,8 +54,8 @@ class ConfigOrigin:
         """Take a configuration.
 
         Args:
-            config: the values by key, as they hold.
-            file: where the keys stand that were not given otherwise.
+            config: the values by key, those of ``--config`` on top of those of the file.
+            file: the file, from which messages tell whether a value is written there.
 
         Raises:
             InputError: if the file is there and is not YAML, or has a key twice.
@@ -82,12 +87,12 @@ class ConfigOrigin:
         value = self._config[key]
         # In Python true is a number.
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise InputError(f"{self.where(key)}: expected {expected}, found {_shown(value)}")
+            raise InputError(f"{self.where(key)}: expected {expected}, found {_shorten(value)}")
         return value
 
-    def mapping(self, key: str, such: str) -> dict[str, Any]:
-        """Return a value that is a mapping, or null for an empty one; ``such`` ends the sentence about what is expected."""
-        return dict(self.value(key, None, dict | None, f"a mapping {such}") or {})
+    def mapping(self, key: str, example: str) -> dict[str, Any]:
+        """Return a value that is a mapping, or null for an empty one; ``example`` ends the message about any other."""
+        return dict(self.value(key, None, dict | None, f"a mapping {example}") or {})
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -100,29 +105,31 @@ def read_config(file: Path) -> dict[str, Any]:
     values = read_yaml(text, str(file))
     if not isinstance(values, dict | None):
         raise InputError(
-            f"{file}: expected a mapping of keys (config/README.md), found {_shown(values)}"
+            f"{file}: expected a mapping of keys (config/README.md), found {_shorten(values)}"
         )
 
     # Snakemake reads the file too, by YAML 1.1, where ``no`` is false and ``010`` is 8.
-    for place, meant, taken in _differences(parse_scalars(values), parse_scalars(yaml.safe_load(text))):
+    snakemake_values = parse_scalars(yaml.safe_load(text))
+    differences = _find_differences(parse_scalars(values), snakemake_values)
+    for field, our_value, snakemake_value in differences:
         raise InputError(
-            f"{file}: {place}: YAML 1.2 reads {meant!r}, Snakemake {taken!r}; write it otherwise, or quote it"
+            f"{file}: {field}: YAML 1.2 reads {our_value!r}, Snakemake {snakemake_value!r}; write it otherwise, or quote it"
         )
     return values or {}
 
 
-def _differences(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the places in which two readings of one text differ, with what stands there."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for (key, inner), (key_there, inner_there) in zip(one.items(), other.items(), strict=False):
-            yield from _differences(key, key_there, f"{place}{key}")
-            yield from _differences(inner, inner_there, f"{place}{key}.")
-    elif isinstance(one, list) and isinstance(other, list):
-        for number, (inner, inner_there) in enumerate(zip(one, other, strict=False)):
-            yield from _differences(inner, inner_there, f"{place}{number}.")
-    # True is 1, and not a number is not itself.
-    elif repr(one) != repr(other):
-        yield place.strip("."), one, other
+def _find_differences(ours: Any, theirs: Any, field: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the fields in which two readings of one text differ, with both values."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for (our_key, our_value), (key, value) in zip(ours.items(), theirs.items(), strict=False):
+            yield from _find_differences(our_key, key, f"{field}{our_key}")
+            yield from _find_differences(our_value, value, f"{field}{our_key}.")
+    elif isinstance(ours, list) and isinstance(theirs, list):
+        for index, (our_value, value) in enumerate(zip(ours, theirs, strict=False)):
+            yield from _find_differences(our_value, value, f"{field}{index}.")
+    # As text, since ``True == 1``, and not a number differs from itself.
+    elif repr(ours) != repr(theirs):
+        yield field.strip("."), ours, theirs
 
 
 def check_config_arguments(given: Sequence[str]) -> None:
@@ -146,7 +153,7 @@ def check_config_arguments(given: Sequence[str]) -> None:
 def read_call(paths: Paths) -> dict[str, Any] | None:
     """Return what the workflow was asked for when it last ran, with ``config``, ``gpus`` and ``file`` in it.
 
-    Nothing tells where commands were called by hand, or the file is damaged: then it is ``None``.
+    ``None`` if there is no record of it, since commands were called by hand, or if the file is damaged.
     """
     try:
         call = json.loads(paths.call.read_text(encoding="utf-8"))
@@ -163,59 +170,63 @@ CONFIGURATION_DIGEST = "configuration"
 
 
 def check_study_file(paths: Paths) -> None:
-    """Make sure that a study's file is as the workflow has written it; passed over where nothing tells.
+    """Make sure that a study's file is as the workflow has written it; nothing is checked where no call is recorded.
 
     Raises:
         InputError: if it was damaged or edited.
     """
-    meant = (read_call(paths) or {}).get(STUDY_FILE_DIGEST)
-    if meant is not None and meant != file_digest(paths.study):
+    call = read_call(paths) or {}
+    expected = call.get(STUDY_FILE_DIGEST)
+    if expected is not None and expected != file_digest(paths.study):
         raise InputError(
             f"{paths.study}: damaged or edited: it is not what the workflow has written, which writes it anew when it runs "
             "again. A study is changed in config/studies, or with --config set=…"
         )
 
 
-def results_folder(places: ConfigOrigin) -> Path:
+def results_folder(config: Configuration) -> Path:
     """Return the folder that studies put their results into.
 
     Raises:
         InputError: if it is no name of a folder that the workflow can use, or a file is in its place.
     """
-    text = places.value("results", "results", str, "the path of a folder")
+    text = config.value("results", "results", str, "the path of a folder")
     if not _FOLDER.fullmatch(text):
         raise InputError(
-            f"{places.where('results')}: expected the path of a folder without blanks, quotes or brackets, "
-            f"found {_shown(text)}"
+            f"{config.where('results')}: expected the path of a folder without blanks, quotes or brackets, "
+            f"found {_shorten(text)}"
         )
     folder = Path(text)
-    _refuse_own(folder, places.where("results"))
-    for place in (folder, *folder.parents):
+    _refuse_repository_folders(folder, config.where("results"))
+    for parent in (folder, *folder.parents):
         try:
-            blocked = place.exists() and not place.is_dir()
+            is_file = parent.exists() and not parent.is_dir()
         except OSError as error:
             raise InputError(
-                f"{places.where('results')}: not the path of a folder ({error.strerror})"
+                f"{config.where('results')}: not the path of a folder ({error.strerror})"
             ) from error
-        if blocked:
-            raise InputError(f"{places.where('results')}: {place} is a file; choose another folder")
+        if is_file:
+            raise InputError(f"{config.where('results')}: {parent} is a file; choose another folder")
     return folder
 
 
-def _refuse_own(folder: Path, where: str) -> None:
+def _refuse_repository_folders(folder: Path, where: str) -> None:
     """Refuse folders of the repository itself: what is removed with results, or searched for them, must not be code."""
     remedy = "choose a folder for results alone, such as results or /data/results"
-    if folder.parts[:1] and folder.parts[0].startswith("~"):
+    if folder.parts and folder.parts[0].startswith("~"):
         raise InputError(
             f"{where}: {folder}: no shell has put a home in the place of the ~; write the whole path"
         )
     # With all links followed, and names such as a/../b.
-    here, meant = Path.cwd().resolve(), folder.resolve()
-    if meant == here or meant in here.parents:
+    repository = Path.cwd().resolve()
+    resolved = folder.resolve()
+    if resolved == repository or resolved in repository.parents:
         raise InputError(f"{where}: {folder} holds this repository; {remedy}")
-    inside = meant.relative_to(here).parts[0] if meant.is_relative_to(here) else ""
-    if inside.startswith(".") or inside in REPOSITORY_FOLDERS:
-        raise InputError(f"{where}: {folder} lies in the repository's own {inside}; {remedy}")
+    if not resolved.is_relative_to(repository):
+        return
+    top_folder = resolved.relative_to(repository).parts[0]
+    if top_folder.startswith(".") or top_folder in REPOSITORY_FOLDERS:
+        raise InputError(f"{where}: {folder} lies in the repository's own {top_folder}; {remedy}")
 
 
 def is_folder(path: Path) -> bool:
@@ -235,13 +246,17 @@ def parse_scalars(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        read = read_yaml(value, "--config")
+        parsed = read_yaml(value, "--config")
     except InputError:
         return value
-    # Only scalars: a text may look like a mapping.
-    return read if value.strip() and isinstance(read, int | float | bool | None) else value
+    # Only scalars: a text may look like a mapping. An empty text is no null.
+    is_scalar = isinstance(parsed, int | float | bool | None)
+    return parsed if is_scalar and value.strip() else value
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
+    """Return how messages show a value."""
     text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"
+    if len(text) <= MAX_SHOWN:
+        return text
+    return text[: MAX_SHOWN - 1] + "…"

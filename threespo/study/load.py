@@ -1,6 +1,5 @@
 """Study files: read, check, merge, write."""
 
-import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,28 +31,32 @@ def parse_study(values: dict[str, Any], origin: str, changes: Sequence[Change] =
         InputError: naming every wrong field with what was expected, and ``origin`` or the change that it comes from.
     """
     changes = [change for change in changes if change.values]
-    study = _checked(
-        functools.reduce(lambda merged, change: merge(merged, change.values), changes, values)
-    )
+    merged = values
+    for change in changes:
+        merged = merge(merged, change.values)
+    study = _check_values(merged)
     if isinstance(study, Study):
         return study
+    faults = study
 
-    # Where the file is in order by itself, a fault that stands in no changed field has come of a change all the same.
-    alone = _checked(values) if changes else study
-    otherwise = " and ".join(change.origin for change in changes) if isinstance(alone, Study) else origin
-    by_origin: dict[str, list[str]] = {}
-    for fault in study:
-        by_origin.setdefault(_blamed(fault, changes) or otherwise, []).append(f"  {fault}")
-    what = {
-        place: "not a valid study" if place == origin else f"no valid change of {origin}"
-        for place in by_origin
-    }
-    raise InputError(
-        "\n".join("\n".join((f"{place}: {what[place]}", *lines)) for place, lines in by_origin.items())
-    )
+    # Where the file is valid by itself, a fault in a field that no change has comes from the changes all the same.
+    default_origin = origin
+    if changes and isinstance(_check_values(values), Study):
+        default_origin = " and ".join(change.origin for change in changes)
+    faults_by_origin: dict[str, list[str]] = {}
+    for fault in faults:
+        fault_origin = _find_origin(fault, changes) or default_origin
+        faults_by_origin.setdefault(fault_origin, []).append(f"  {fault}")
+
+    lines: list[str] = []
+    for fault_origin, its_faults in faults_by_origin.items():
+        is_file = fault_origin == origin
+        what = "not a valid study" if is_file else f"no valid change of {origin}"
+        lines += [f"{fault_origin}: {what}", *its_faults]
+    raise InputError("\n".join(lines))
 
 
-def _checked(values: dict[str, Any]) -> Study | list[str]:
+def _check_values(values: dict[str, Any]) -> Study | list[str]:
     """Return the study, or what is wrong with it."""
     values, faults = compose_study(values)
     if faults:
@@ -65,16 +68,15 @@ def _checked(values: dict[str, Any]) -> Study | list[str]:
     return find_problems(study) or study
 
 
-def _blamed(fault: str, changes: Sequence[Change]) -> str | None:
-    """Return the change that has the field which a fault begins with; ``None`` if none has."""
-    field = fault.partition(": ")[0]
-    return next(
-        (change.origin for change in reversed(changes) if _has(change.values, field.split("."))), None
-    )
+def _find_origin(fault: str, changes: Sequence[Change]) -> str | None:
+    """Return the origin of the last change that has the field which a fault begins with; ``None`` if none has."""
+    parts = fault.partition(": ")[0].split(".")
+    origins = [change.origin for change in changes if _has_field(change.values, parts)]
+    return origins[-1] if origins else None
 
 
-def _has(values: Any, parts: Sequence[str]) -> bool:
-    """Return whether nested fields have this one; a value in the place of a section stands for all that it would have."""
+def _has_field(values: Any, parts: Sequence[str]) -> bool:
+    """Return whether nested fields have this one; a value in the place of a section counts as all of its fields."""
     for part in parts:
         if not isinstance(values, dict):
             return True
@@ -94,8 +96,9 @@ def load_study(path: Path, overrides: dict[str, Any] | Sequence[Change] | None =
     Raises:
         InputError: if the file is missing, is not UTF-8 or YAML, or a field is wrong.
     """
-    changes = [Change("changed fields", overrides)] if isinstance(overrides, dict) else overrides or ()
-    return parse_study(read_study(path), str(path), changes)
+    if isinstance(overrides, dict):
+        overrides = [Change("changed fields", overrides)]
+    return parse_study(read_study(path), str(path), overrides or ())
 
 
 def read_study(path: Path) -> dict[str, Any]:
@@ -129,7 +132,10 @@ def dump_study(study: Study, *, options: bool = False) -> str:
     """
     values = study.model_dump(mode="json")
     if options:
-        for section in filter(None, (values, values["laboratory"])):
+        sections = [values]
+        if values["laboratory"]:
+            sections.append(values["laboratory"])
+        for section in sections:
             for entry in section["methods"].values():
                 entry["options"] = full_options(entry["method"], entry["options"])
     return json.dumps(values, indent=2) + "\n"

@@ -56,36 +56,48 @@ def describe_mark(study: Study, code: str, steps: Collection[AcceptedStep] = ())
             f"can check. Results made there are confirmatory (git worktree add ../frozen {mark.commit[:12]}, and run it "
             "there); read those of the present code as exploratory."
         )
+    # The mark is void.
     changed = changed_since_mark(study, code, steps)
     if changed:
         return (
             f"Not confirmatory: this study was {frozen}, but its {' and its '.join(changed)} has changed "
             "since. Read it as exploratory, or run it at that commit."
         )
-    proven = "Neither configuration nor code has changed since"
+    # The mark is valid, perhaps by changes that were accepted.
+    since = "Neither configuration nor code has changed since"
     accepted = []
     if configuration_digest(study) != mark.configuration:
         accepted.append("configuration")
     if code != mark.code:
         accepted.append("code")
     if accepted:
-        proven = (
+        since = (
             f"Its {' and its '.join(accepted)} has changed since without an effect: a job of every kind, with every method "
             "among them, was run again and wrote the same bytes (threespo accept)"
         )
     return (
-        f"Confirmatory: {frozen}, on panels on which nothing was chosen. {proven}; "
+        f"Confirmatory: {frozen}, on panels on which nothing was chosen. {since}; "
         "the section on provenance has the commits of its jobs."
+    )
+
+
+def describe_rates_at_edge(rows: Collection[str]) -> str:
+    """Return what a mark says of rows (ENV/POLICY/METHOD) whose learning rate is at an edge; empty without any."""
+    if not rows:
+        return ""
+    return (
+        f" Not confirmatory are the rows {', '.join(rows)}: their best learning rate is at the edge of what was tried, so "
+        "what is compared with them is left undecided. Give 'tuning' more 'max_extensions', under a new mark."
     )
 
 
 def _reachable(start: str, steps: Collection[AcceptedStep]) -> set[str]:
     """Return the digests that accepted changes lead to, one after another, from the frozen one."""
-    found = {start}
+    reached = {start}
     # Each pass follows at least one step, so there are enough passes for the longest chain.
     for _ in steps:
-        found |= {after for before, after in steps if before in found}
-    return found
+        reached |= {after for before, after in steps if before in reached}
+    return reached
 
 
 def json_digest(value: Any) -> str:

@@ -56,6 +56,16 @@ def trials_of(study: Study, env: str, policy: str, method: str) -> list[Run]:
     ]
 
 
+def base_trials(study: Study) -> list[Run]:
+    """Return the untrained policies that trials are compared with: trials of the rate 0, which play the same games."""
+    rows = dict.fromkeys((env, policy) for env, policy, _ in tuned_rows(study))
+    return [
+        Run(env, policy, "base", number, 0.0)
+        for env, policy in rows
+        for number in range(study.policies[policy].bases)
+    ]
+
+
 def reference_runs(study: Study) -> list[Run]:
     """Return the untrained rows: every policy's bases, and the strong clone of tiny policies.
 
@@ -179,7 +189,7 @@ def find_run(study: Study, run_id: str) -> Run:
     Raises:
         InputError: if the study has no such run.
     """
-    runs = {run.run_id: run for run in (*evaluated_runs(study), *trial_runs(study))}
+    runs = {run.run_id: run for run in (*evaluated_runs(study), *base_trials(study), *trial_runs(study))}
     if run_id not in runs:
         raise InputError(f"study {study.name!r} has no run {run_id!r}; it has: {format_names(runs)}")
     return runs[run_id]

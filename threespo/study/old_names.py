@@ -36,7 +36,7 @@ _OLD_OPTIONS = {
         "inner_epochs": "each group is learned from once; leave it out",
         "key_history": "the key `state_key: history` has the last two steps; leave it out",
         "next_clock": "S(s_t+1) in eq. 2 is always taken at its own depth; leave it out",
-        "success": "R_success is 1 on winning, else 0; leave it out",
+        "success": "R_success is 1 on winning, else 0, unless r_success says otherwise; leave it out",
     },
 }
 """Options by method."""

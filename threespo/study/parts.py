@@ -1,4 +1,4 @@
-"""The parts of a study: which tables and figures of the paper its entries stand in, and where (environments, policies)."""
+"""The parts of a study: which of the paper's tables and figures show an entry, and where its runs are."""
 
 from typing import Annotated, Literal, get_args
 
@@ -11,7 +11,7 @@ Part = Literal["main", "ablation", "sensitivity", "figures"]
 and ζ; ``figures``: the figures of the course of training, and the table of efficiency, which counts the same runs."""
 
 MAIN_PART: tuple[Part, ...] = ("main",)
-"""Where prompting agents stand."""
+"""The parts of prompting agents, which are only in the main table."""
 
 PARTS: tuple[Part, ...] = get_args(Part)
 
@@ -26,5 +26,6 @@ class Scope(Settings):
 
     def covers(self, env: str, policy: str) -> bool:
         """Return whether entries of the part are run in this environment with this policy."""
-        there = self.environments is None or env in self.environments
-        return there and (self.policies is None or policy in self.policies)
+        has_environment = self.environments is None or env in self.environments
+        has_policy = self.policies is None or policy in self.policies
+        return has_environment and has_policy

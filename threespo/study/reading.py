@@ -12,16 +12,16 @@ MAX_VALUES = 100_000
 """Values of one text, those that aliases repeat included: a few aliases of aliases would otherwise fill the memory."""
 
 
-_TYPES = {
-    f"tag:yaml.org,2002:{name}"
-    for name in ("null", "bool", "int", "float", "str", "seq", "map", "merge")
-}
+_TAG = "tag:yaml.org,2002:"
+"""Before the names of YAML's own types."""
+
+_ALLOWED_TYPES = {_TAG + name for name in ("null", "bool", "int", "float", "str", "seq", "map", "merge")}
 """What JSON has, and ``<<``. Any other type is a date that was meant as text, or a tag that no study needs."""
 
+_FLOAT = _TAG + "float"
+_TEXT = _TAG + "str"
 
-_NUMBER, _TEXT = "tag:yaml.org,2002:float", "tag:yaml.org,2002:str"
-
-_PLAIN = {
+_SCALARS = {
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
     "int": (r"[-+]?[0-9][0-9_]*|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
     "float": (
@@ -29,13 +29,12 @@ _PLAIN = {
         "-+.0123456789",
     ),
 }
-"""What YAML 1.2 (its core schema) takes for other than text, by type, and how that may begin.
+"""What YAML 1.2 (its core schema) takes for other than text, by type, and the characters with which that may begin.
 
 The ``_`` in numbers is of YAML 1.1: it cannot be meant otherwise.
 """
 
-
-_KEPT = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge", "tag:yaml.org,2002:timestamp")
+_UNCHANGED_TYPES = (_TAG + "null", _TAG + "merge", _TAG + "timestamp")
 """What both versions have, and dates, which are refused."""
 
 
@@ -46,23 +45,23 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
     """
 
     yaml_implicit_resolvers: ClassVar = {
-        first: [(tag, form) for tag, form in known if tag in _KEPT]
-        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        first_character: [(tag, form) for tag, form in resolvers if tag in _UNCHANGED_TYPES]
+        for first_character, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
 
-for _name, (_form, _first) in _PLAIN.items():
-    _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_form})$"), list(_first)
-    )
+for _name, (_form, _first_characters) in _SCALARS.items():
+    _pattern = re.compile(f"^(?:{_form})$")
+    _Loader.add_implicit_resolver(_TAG + _name, _pattern, list(_first_characters))
 
 
-def _whole(loader: _Loader, node: yaml.Node) -> int:
+def _read_whole_number(loader: _Loader, node: yaml.Node) -> int:
     text = loader.construct_scalar(node).replace("_", "")
+    # With base 0, Python would refuse a leading zero, which YAML 1.2 reads as decimal.
     return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _whole)
+_Loader.add_constructor(_TAG + "int", _read_whole_number)
 
 
 def read_text(path: Path, remedy: str) -> str:
@@ -102,16 +101,15 @@ def read_yaml(text: str, origin: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        _check(node, origin, {})
+        _check_node(node, origin, {})
         return loader.construct_document(node)
     except RecursionError:
         raise InputError(f"{origin}: not valid YAML: brackets or aliases nested too deeply") from None
     except yaml.MarkedYAMLError as error:
-        what = " ".join(part for part in (error.context, error.problem) if part)
+        problem = " ".join(part for part in (error.context, error.problem) if part)
         mark = error.problem_mark or error.context_mark
-        raise InputError(
-            f"{origin}: not valid YAML: {what}{f' ({_place(mark)})' if mark else ''}"
-        ) from error
+        place = f" ({_format_mark(mark)})" if mark else ""
+        raise InputError(f"{origin}: not valid YAML: {problem}{place}") from error
     except yaml.YAMLError as error:
         raise InputError(f"{origin}: not valid YAML: {' '.join(str(error).split())}") from error
     # What is tagged as a number, or looks like one, need not be one; the constructors do not say so themselves.
@@ -121,45 +119,54 @@ def read_yaml(text: str, origin: str) -> Any:
         ) from error
 
 
-def _check(node: yaml.Node, origin: str, sizes: dict[int, int]) -> int:
-    """Refuse keys that a mapping has twice, and return how many values the node stands for."""
-    known = sizes.get(id(node))
-    if known is not None:
-        if known == 0:
-            raise InputError(
-                f"{origin}: not valid YAML: an alias of what it stands in ({_place(node.start_mark)})"
-            )
-        return known
+def _check_node(node: yaml.Node, origin: str, sizes: dict[int, int]) -> int:
+    """Refuse what no study may have, and return how many values the node stands for.
 
-    if node.tag not in _TYPES:
+    ``sizes`` has these numbers of nodes that were checked, by ``id``, and 0 for those that are being checked: an alias is
+    the very node that it repeats.
+    """
+    place = _format_mark(node.start_mark)
+    size = sizes.get(id(node))
+    if size == 0:
+        raise InputError(f"{origin}: not valid YAML: an alias of what it stands in ({place})")
+    if size is not None:
+        return size
+    if node.tag not in _ALLOWED_TYPES:
         kind = str(node.tag).rpartition(":")[2]
-        raise InputError(
-            f"{origin}: not valid YAML here: a {kind} ({_place(node.start_mark)}); quote it if it is text"
-        )
+        raise InputError(f"{origin}: not valid YAML here: a {kind} ({place}); quote it if it is text")
 
     sizes[id(node)] = 0
     children: list[yaml.Node] = []
     if isinstance(node, yaml.MappingNode):
-        first: dict[str, yaml.Node] = {}
+        _check_keys(node, origin)
         for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in first:
-                    places = f"{_place(first[key.value].start_mark)} and {_place(key.start_mark)}"
-                    raise InputError(
-                        f"{origin}: the key {key.value!r} stands there twice, {places}; keep one of them"
-                    )
-                first[key.value] = key
-                # A name such as 3e-4 is text.
-                key.tag = _TEXT if key.tag == _NUMBER else key.tag
             children += (key, value)
     elif isinstance(node, yaml.SequenceNode):
         children = node.value
-    size = 1 + sum(_check(child, origin, sizes) for child in children)
+    size = 1 + sum(_check_node(child, origin, sizes) for child in children)
     if size > MAX_VALUES:
         raise InputError(f"{origin}: more than {MAX_VALUES:,} values; a study has a few hundred")
     sizes[id(node)] = size
     return size
 
 
-def _place(mark: yaml.Mark) -> str:
+def _check_keys(mapping: yaml.MappingNode, origin: str) -> None:
+    """Refuse a key that a mapping has twice, and make text of keys that look like numbers with a fraction or exponent."""
+    first_of_name: dict[str, yaml.Node] = {}
+    for key, _ in mapping.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        first = first_of_name.get(key.value)
+        if first is not None:
+            places = f"{_format_mark(first.start_mark)} and {_format_mark(key.start_mark)}"
+            raise InputError(
+                f"{origin}: the key {key.value!r} stands there twice, {places}; keep one of them"
+            )
+        first_of_name[key.value] = key
+        # A name such as 3e-4 is text.
+        if key.tag == _FLOAT:
+            key.tag = _TEXT
+
+
+def _format_mark(mark: yaml.Mark) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}"

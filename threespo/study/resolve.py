@@ -1,12 +1,12 @@
-"""Which study is meant: workflow configuration and GPUs at hand -> one checked study and its folder.
+"""From the workflow's configuration and the granted GPUs to one checked study and its folder.
 
-Decided once, by the workflow's main process. Jobs receive the result as a file, so that what a cluster node sees
+This is done once, by the workflow's main process. Jobs receive the result as a file, so that what a cluster node sees
 (no ``--resources``, another working folder) cannot change the experiment.
 """
 
 import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from threespo.study.catalogue import read_catalogue
 from threespo.study.changes import apply_to_environments, describe_small_budgets, folder_suffix
 from threespo.study.config import Study
 from threespo.study.configuration import (
-    ConfigOrigin,
+    Configuration,
     check_config_arguments,
     is_folder,
     parse_scalars,
@@ -48,12 +48,12 @@ GPUS_OF_PAPER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedStudy:
     """The study that is meant, where it lies, and why."""
 
     study: Study
     paths: Paths
-    unchanged: Paths
+    unchanged_paths: Paths
     """Where the results of the study lie when nothing of it is changed for one call."""
     reason: str
     """One sentence."""
@@ -91,7 +91,9 @@ def find_study_file(name: str, folder: Path = STUDIES) -> Path:
     )
 
 
-def resolve_study(config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = ()) -> Resolved:
+def resolve_study(
+    config: Mapping[str, Any], gpus: int | None, given: Sequence[str] = ()
+) -> ResolvedStudy:
     """Return the study that the workflow is asked for.
 
     Args:
@@ -102,47 +104,58 @@ def resolve_study(config: Mapping[str, Any], gpus: int | None, given: Sequence[s
     Raises:
         InputError: for unknown keys, wrong fields, a missing folder of real data, or too few GPUs for the study.
     """
-    keys = ("study", *real_data_environments(), *CONFIG_KEYS[1:])
     check_config_arguments(given)
     values = {str(key): parse_scalars(value) for key, value in config.items()}
-    places = ConfigOrigin(values)
-    unknown = [key for key in config if key not in keys]
-    if unknown:
-        raise InputError(
-            f"{places.where(str(unknown[0]))}: no such key; known are {', '.join(keys)}. "
-            "A study's own fields are changed with --config 'set={...}'."
-        )
+    configuration = Configuration(values)
+    _check_keys(configuration, config)
 
     # A mistake in the catalogue of tables and figures must fail now, not in the last job.
     read_catalogue()
-    results = results_folder(places)
-    asked = _asked(places, gpus)
-    path = find_study_file(asked)
-    given_data = _of_data(places, path)
-    wanted = _wanted(places)
-    study = plain = load_study(path, given_data)
+    results = results_folder(configuration)
+    file = find_study_file(_read_study_name(configuration, gpus))
+
+    # Real data first, then what the user changes: ``set`` wins.
+    data_changes = _changes_for_real_data(configuration, file)
+    user_change = _read_user_change(configuration)
+    plain_study = load_study(file, data_changes)
+    study = plain_study
     notes: list[str] = []
-    if wanted.values:
-        reached = Change(wanted.origin, apply_to_environments(wanted.values, plain, notes))
-        study = load_study(path, [*given_data, reached])
-    _check_folders(study, places, path)
+    if user_change.values:
+        all_values = apply_to_environments(user_change.values, plain_study, notes)
+        study = load_study(file, [*data_changes, Change(user_change.origin, all_values)])
+    _check_folders(study, configuration, file)
     _check_gpus(study, gpus)
     notes += describe_small_budgets(study)
 
     # Results on real data have a folder of their own: they are never mixed with those on embedded stand-ins. So have those
     # of a changed study: a report must not stand beside settings that are not those of its runs.
-    plain_folder = study.name + "".join(
-        f"-{real.results_suffix}"
-        for env, real in real_data_environments().items()
-        if env in places.given
+    real_data = real_data_environments()
+    suffixes = [
+        f"-{real.results_suffix}" for env, real in real_data.items() if env in configuration.given
+    ]
+    plain_folder = study.name + "".join(suffixes)
+    folder = plain_folder + folder_suffix(configuration, study, plain_study)
+
+    is_automatic = configuration.value("study", AUTO, str | int, "") == AUTO
+    why = _explain_choice(study, gpus) if is_automatic else "as asked"
+    return ResolvedStudy(
+        study=study.model_copy(update={"name": folder}),
+        paths=Paths(results / folder),
+        unchanged_paths=Paths(results / plain_folder),
+        reason=f"study {folder!r}, {why}",
+        notes=notes,
+        call={"config": values, "gpus": gpus, "file": file.name},
     )
-    folder = plain_folder + folder_suffix(places, study, plain)
-    chosen = places.value("study", AUTO, str | int, "") == AUTO
-    why = _why(study, gpus) if chosen else "as asked"
-    call = {"config": values, "gpus": gpus, "file": path.name}
-    study = study.model_copy(update={"name": folder})
-    reason = f"study {folder!r}, {why}"
-    return Resolved(study, Paths(results / folder), Paths(results / plain_folder), reason, notes, call)
+
+
+def _check_keys(configuration: Configuration, keys: Iterable[object]) -> None:
+    known = ("study", *real_data_environments(), *CONFIG_KEYS[1:])
+    for key in keys:
+        if key not in known:
+            raise InputError(
+                f"{configuration.where(str(key))}: no such key; known are {', '.join(known)}. "
+                "A study's own fields are changed with --config 'set={...}'."
+            )
 
 
 def current_study(paths: Paths) -> Study:
@@ -160,34 +173,32 @@ def current_study(paths: Paths) -> Study:
     config = call["config"]
     gpus = call["gpus"]
     try:
-        file = find_study_file(_asked(ConfigOrigin(config), gpus))
+        file = find_study_file(_read_study_name(Configuration(config), gpus))
     except (TypeError, InputError):
         return load_study(paths.study)
 
     # Raises where the file has become invalid since that call.
     load_study(file)
     try:
-        found = resolve_study(config, gpus)
+        resolved = resolve_study(config, gpus)
     except (InputError, TypeError):
         # The call of another machine, on data that are not here.
         return load_study(paths.study)
-    return found.study if found.paths.root.name == paths.root.name else load_study(paths.study)
+    has_same_folder = resolved.paths.root.name == paths.root.name
+    return resolved.study if has_same_folder else load_study(paths.study)
 
 
-def _asked(places: ConfigOrigin, gpus: int | None) -> str:
-    """Return the name or file of the study that is asked for."""
-    asked = str(places.value("study", AUTO, str | int, "a name in config/studies or a file"))
-    return _automatic(gpus) if asked == AUTO else asked
-
-
-def _automatic(gpus: int | None) -> str:
-    """Return the study that suits the granted GPUs (``_why`` says so)."""
+def _read_study_name(configuration: Configuration, gpus: int | None) -> str:
+    """Return the name or file of the study that is asked for; for ``auto``, the study that suits the granted GPUs."""
+    name = str(configuration.value("study", AUTO, str | int, "a name in config/studies or a file"))
+    if name != AUTO:
+        return name
     if not gpus:
         return "smoke"
     return "paper" if gpus >= GPUS_OF_PAPER else CORE
 
 
-def _why(study: Study, gpus: int | None) -> str:
+def _explain_choice(study: Study, gpus: int | None) -> str:
     """Return why ``auto`` has chosen a study, and which GPUs it leaves idle."""
     granted = f"chosen because --resources gpu={gpus or 0} was granted"
     if not gpus:
@@ -196,95 +207,95 @@ def _why(study: Study, gpus: int | None) -> str:
     if not needed:
         return f"{granted}; it computes on CPU cores and LEAVES THE GPUs IDLE: the paper's own study needs {GPUS_OF_PAPER}"
     idle = gpus % needed
-    return f"{granted}: {gpus // needed} runs of {needed} GPU(s) at a time" + (
-        f", {idle} GPU(s) stay idle" if idle else ""
-    )
+    idle_text = f", {idle} GPU(s) stay idle" if idle else ""
+    return f"{granted}: {gpus // needed} runs of {needed} GPU(s) at a time{idle_text}"
 
 
-def _of_data(places: ConfigOrigin, path: Path) -> list[Change]:
-    """Return what folders of real data change of the study in ``path``, and where that is written."""
-    real = places.mapping("real", "as in config/config.yaml")
-    folders = {
-        env: folder for env in real_data_environments() if (folder := _folder(env, places)) is not None
-    }
+def _changes_for_real_data(configuration: Configuration, file: Path) -> list[Change]:
+    """Return what folders of real data change of the study in ``file``."""
+    settings = configuration.mapping("real", "as in config/config.yaml")
+    folders: dict[str, Path] = {}
+    for env in real_data_environments():
+        folder = _read_data_folder(env, configuration)
+        if folder is not None:
+            folders[env] = folder
     if not folders:
         return []
-    study = load_study(path)
+
+    study = load_study(file)
     # Beside real data, embedded stand-ins would be different experiments under the same names: real prompts are longer.
-    there = {env for env, own in study.environments.items() if own.source == "embedded"}
-    changes = [
-        Change(places.where(env), dict.fromkeys(there - folders.keys())) for env in list(folders)[:1]
-    ]
+    embedded = {env for env, section in study.environments.items() if section.source == "embedded"}
+    first_env = next(iter(folders))
+    without_embedded = dict.fromkeys(embedded - folders.keys())
+    changes = [Change(configuration.where(first_env), without_embedded)]
     for env, folder in folders.items():
-        changes += _on_real_data(env, folder, real, places, path, study)
+        if env not in study.environments:
+            raise InputError(
+                f"{configuration.where(env)}={folder}: {file} has no section {env!r}; choose a study that has one"
+            )
+        real_settings = _read_real_settings(env, settings, configuration, study)
+        data = {env: {"source": "path", "path": str(folder.resolve())}}
+        changes.append(Change(configuration.where("real"), real_settings))
+        changes.append(Change(configuration.where(env), data))
     return changes
 
 
-def _wanted(places: ConfigOrigin) -> Change:
-    """Return what a person wants changed of the study."""
-    changes = places.mapping("set", "such as 'set={training: {generations: 500}}'")
-    if places.value("policy_build", False, bool, "true or false"):
-        return Change(
-            places.where("set" if changes else "policy_build"), {"policy_build": True, **changes}
-        )
-    return Change(places.where("set"), changes)
+def _read_user_change(configuration: Configuration) -> Change:
+    """Return what the user changes of the study with ``set`` and ``policy_build``."""
+    values = configuration.mapping("set", "such as 'set={training: {generations: 500}}'")
+    if not configuration.value("policy_build", False, bool, "true or false"):
+        return Change(configuration.where("set"), values)
+    origin = configuration.where("set" if values else "policy_build")
+    return Change(origin, {"policy_build": True, **values})
 
 
-def _folder(env: str, places: ConfigOrigin) -> Path | None:
+def _read_data_folder(env: str, configuration: Configuration) -> Path | None:
     """Return the folder of real data that is given for an environment."""
-    text = places.value(env, None, str | int | None, "a folder of real data")
+    text = configuration.value(env, None, str | int | None, "a folder of real data")
     if text is None:
         return None
     folder = Path(str(text))
     if not str(text).strip() or not is_folder(folder):
-        raise InputError(
-            f"{places.where(env)}={text}: no such folder. It must hold {real_data_environments()[env].holds}."
-        )
+        holds = real_data_environments()[env].holds
+        raise InputError(f"{configuration.where(env)}={text}: no such folder. It must hold {holds}.")
     return folder
 
 
-def _on_real_data(
-    env: str, folder: Path, settings: dict[str, Any], places: ConfigOrigin, path: Path, study: Study
-) -> list[Change]:
-    """Return what a study changes to play on the real data in ``folder``; ``settings`` is ``real`` of the configuration."""
-    if env not in study.environments:
-        raise InputError(
-            f"{places.where(env)}={folder}: {path} has no section {env!r}; choose a study that has one"
-        )
+def _read_real_settings(
+    env: str, settings: dict[str, Any], configuration: Configuration, study: Study
+) -> dict[str, Any]:
+    """Return what the section ``real`` of the configuration changes of a study that plays ``env`` on real data."""
+    origin = configuration.where("real")
     known = (*real_data_environments(), "policy")
     unknown = sorted(str(key) for key in settings if key not in known)
     if unknown:
-        raise InputError(
-            f"{places.where('real')}: no such key: {format_names(unknown)}; there are {', '.join(known)}"
-        )
+        raise InputError(f"{origin}: no such key: {format_names(unknown)}; there are {', '.join(known)}")
 
     parts = {name: settings.get(name) or {} for name in (env, "policy")}
     for name, part in parts.items():
         if not isinstance(part, dict):
             raise InputError(
-                f"{places.where('real')}.{name}: expected a mapping as in config/config.yaml, found {part!r}"
+                f"{origin}.{name}: expected a mapping as in config/config.yaml, found {part!r}"
             )
     # A pretrained model keeps its own limits.
-    tiny = [name for name, policy in study.policies.items() if policy.kind == "tiny"]
-    changed = {env: parts[env], "policies": dict.fromkeys(tiny, parts["policy"])}
-    data = {env: {"source": "path", "path": str(folder.resolve())}}
-    return [Change(places.where("real"), changed), Change(places.where(env), data)]
+    tiny_policies = [name for name, policy in study.policies.items() if policy.kind == "tiny"]
+    return {env: parts[env], "policies": dict.fromkeys(tiny_policies, parts["policy"])}
 
 
-def _check_folders(study: Study, places: ConfigOrigin, path: Path) -> None:
+def _check_folders(study: Study, configuration: Configuration, file: Path) -> None:
     """Refuse folders without data now, and not when the first job has begun."""
     for env, section in study.environments.items():
         real = real_data_environments().get(env)
         if real is None or section.source != "path" or section.path is None:
             continue
-        where = (
-            f"{places.where(env)}={section.path}"
-            if env in places.given
-            else f"{path}: {env}.path: {section.path}"
-        )
-        lack = real.explain_missing(section.path) if is_folder(section.path) else "no such folder"
-        if lack is not None:
-            raise InputError(f"{where}: {lack}. It must hold {real.holds}.")
+        problem: str | None = "no such folder"
+        if is_folder(section.path):
+            problem = real.explain_missing(section.path)
+        if problem is not None:
+            origin = f"{file}: {env}.path: {section.path}"
+            if env in configuration.given:
+                origin = f"{configuration.where(env)}={section.path}"
+            raise InputError(f"{origin}: {problem}. It must hold {real.holds}.")
 
     for name, policy in study.policies.items():
         source = policy.source or ""
@@ -292,18 +303,22 @@ def _check_folders(study: Study, places: ConfigOrigin, path: Path) -> None:
         # A name on the hub is NAME or OWNER/NAME.
         is_hub_name = not is_path and source.count("/") <= 1
         if not is_hub_name and not is_folder(Path(source)):
-            where = f"{path}: policies.{name}.source"
-            raise InputError(f"{where}: no such folder {source!r}; give one, or a hub name (OWNER/NAME)")
+            origin = f"{file}: policies.{name}.source"
+            raise InputError(
+                f"{origin}: no such folder {source!r}; give one, or a hub name (OWNER/NAME)"
+            )
 
 
 def _check_gpus(study: Study, gpus: int | None) -> None:
+    """Refuse a study that no granted GPUs can train."""
     # Snakemake would silently clamp a job's request to the total, and without a total it would not limit anything.
     trained = [name for name, policy in study.policies.items() if policy.kind != "endpoint"]
     ranks = max((study.ranks(name) for name in trained), default=1)
-    if ranks * study.gpus_per_rank > (gpus or 0):
+    gpus_of_run = ranks * study.gpus_per_rank
+    if gpus_of_run > (gpus or 0):
         raise InputError(
             f"study {study.name!r}: gpus_per_rank is {study.gpus_per_rank} and ranks_per_run up to {ranks}, but --resources "
-            f"gpu={gpus or 0} was granted. Pass --resources gpu={max(study.gpus, ranks * study.gpus_per_rank)}, or choose a "
+            f"gpu={gpus or 0} was granted. Pass --resources gpu={max(study.gpus, gpus_of_run)}, or choose a "
             "smaller study or fewer ranks."
         )
 
@@ -317,10 +332,8 @@ def find_results(name: str) -> Paths:
     for folder in (Path(name), Path(name).parent, Path("results") / name):
         if Paths(folder).study.is_file():
             return Paths(folder)
-    there = (
-        ", ".join(sorted(str(path.parent) for path in Path("results").glob("*/study.json")))
-        or "none in results/"
-    )
+    folders = sorted(str(file.parent) for file in Path("results").glob("*/study.json"))
+    existing = ", ".join(folders) or "none in results/"
     raise InputError(
-        f"{name}: no results of a study; name a folder such as results/smoke (there are: {there})"
+        f"{name}: no results of a study; name a folder such as results/smoke (there are: {existing})"
     )

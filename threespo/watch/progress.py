@@ -65,7 +65,9 @@ class Progress:
     """Durations of finished jobs, so that each record is read once."""
     _training_settings: dict[Job, TrainingSettings] = field(default_factory=dict)
 
-    def read_jobs(self, unfinished: Collection[Job], left: Collection[Job] = ()) -> list[JobProgress]:
+    def read_jobs(
+        self, unfinished: Collection[Job], not_asked_for: Collection[Job] = ()
+    ) -> list[JobProgress]:
         """Return the present state of every job.
 
         Args:
@@ -76,7 +78,7 @@ class Progress:
         return [
             self._read_job(job, last_events.get(job), job in unfinished)
             for job in list_jobs(self.study)
-            if job not in left
+            if job not in not_asked_for
         ]
 
     def _read_job(self, job: Job, event: journal.Event | None, unfinished: bool) -> JobProgress:
@@ -86,7 +88,7 @@ class Progress:
         training = self._read_training(job)
         if event is None:
             return JobProgress(job, "waiting", training=training)
-        if event.kind == "began" and event.alive is not False:
+        if event.kind == "began" and event.is_alive is not False:
             # The journal still says "running" while a trained run's record is written, and its checkpoints are gone.
             if job.stage == "train" and _is_newer(self.paths.run(job.name).metrics, event.time):
                 return JobProgress(job, "finished")

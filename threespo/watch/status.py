@@ -30,28 +30,28 @@ BAR_INTERVAL_SECONDS = 30.0
 def describe_study(paths: Paths) -> tuple[list[str], bool]:
     """Return the lines of ``threespo status``, and whether no job has failed."""
     call, _ = journal.read_journal(paths)
-    running_call = call if call is not None and call.alive is not False else None
+    running_call = call if call is not None and call.is_alive is not False else None
     study = current_study(paths)
-    left: set[Job] = set()
+    not_asked_for: set[Job] = set()
     outdated = 0
     if running_call:
         # As decided when the call began: files may have been edited since.
         unfinished = {Job(stage, name) for stage, name in running_call.jobs}
-        left = {Job(stage, name) for stage, name in running_call.left}
+        not_asked_for = {Job(stage, name) for stage, name in running_call.left}
     else:
         verdicts = plan_jobs(study, paths, DigestCache(paths.digests))
-        unfinished = {verdict.job for verdict in verdicts if verdict.runs}
+        unfinished = {verdict.job for verdict in verdicts if verdict.must_run}
         outdated = sum(bool(verdict.changes) and not verdict.damage for verdict in verdicts)
 
     progress = Progress(study, paths)
-    entries = progress.read_jobs(unfinished, left)
+    entries = progress.read_jobs(unfinished, not_asked_for)
 
     lines = [f"{paths.root}: {_describe_call(running_call)}", format_bar(progress, entries)]
     lines += _running_lines(entries)
     lines += _failed_lines(paths, entries)
     lines += _waiting_lines(entries)
-    if left:
-        lines.append(f"  left      {len(left)} that were not asked for")
+    if not_asked_for:
+        lines.append(f"  left      {len(not_asked_for)} that were not asked for")
     if outdated:
         lines.append(
             f"  outdated  {outdated} of these have results of other settings or code: "
@@ -174,10 +174,10 @@ class StudyBar:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, to_run: Collection[Job], left: Collection[Job] = ()) -> None:
-        """Start printing if any job has to run; jobs in ``left``, which were not asked for, do not count."""
+    def start(self, to_run: Collection[Job], not_asked_for: Collection[Job] = ()) -> None:
+        """Start printing if any job has to run; those that were not asked for do not count."""
         if to_run:
-            jobs = (frozenset(to_run), frozenset(left))
+            jobs = (frozenset(to_run), frozenset(not_asked_for))
             self._thread = threading.Thread(target=self._print_bars, args=jobs, daemon=True)
             self._thread.start()
 
@@ -187,10 +187,11 @@ class StudyBar:
         if self._thread:
             self._thread.join()
 
-    def _print_bars(self, to_run: frozenset[Job], left: frozenset[Job]) -> None:
+    def _print_bars(self, to_run: frozenset[Job], not_asked_for: frozenset[Job]) -> None:
         last_line = ""
         while not self._stopped.wait(self._interval):
-            line = format_bar(self._progress, self._progress.read_jobs(to_run, left))
+            jobs = self._progress.read_jobs(to_run, not_asked_for)
+            line = format_bar(self._progress, jobs)
             # A line that says nothing new is not printed again.
             if line != last_line:
                 print(escape_controls(f"threespo: {line}"), file=sys.stderr, flush=True)

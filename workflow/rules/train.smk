@@ -24,7 +24,8 @@ rule train:
         "OMP_NUM_THREADS={params.threads} {params.threespo} train {params.study} --run {params.run} 2>&1 | tee {log:q}"
 
 
-# Trials are runs like others, on the study's grid of learning rates, evaluated on the calibration tasks.
+# Trials are runs like others, on the study's grid of learning rates, evaluated on the calibration tasks. Those beyond an edge of
+# the grid this job trains and evaluates itself: which ones there are is not known before.
 rule tune:
     input:
         unpack(reads("tune")),
@@ -32,11 +33,18 @@ rule tune:
         **writes("tune"),
     log:
         log_of("tune"),
+    threads: lambda wildcards: THREADS * job_of("tune", wildcards).settings(STUDY, PATHS).ranks
+    resources:
+        gpu=gpus_for("tune"),
+        mem_mb=memory_for("tune"),
+        runtime=minutes_for("tune"),
+        nodes=nodes_for("tune"),
     params:
         threespo=THREESPO,
         study=STUDY_FILE,
+        threads=THREADS,
     shell:
-        "{params.threespo} tune {params.study}"
+        "OMP_NUM_THREADS={params.threads} {params.threespo} tune {params.study}"
         " --env {wildcards.env} --policy {wildcards.policy} --method {wildcards.method} 2>&1 | tee {log:q}"
 
 

@@ -111,6 +111,10 @@ def _train(settings):
     (folder.weights / "model.safetensors").write_bytes(f"{run.run_id} {rate}".encode())
 
 
+def _identify(settings):
+    return repr(settings.key())
+
+
 def _learn(settings):
     """Four games: the base wins one, and each snapshot one more."""
     from threespo.tables import write_table
@@ -264,7 +268,7 @@ if os.environ.get("FAKE_LOG"):
         {
             "threespo.runs.data": {"prepare": _prepare},
             "threespo.imitation.base_policy": {"provide_policy": _provide},
-            "threespo.runs.train": {"train": _train},
+            "threespo.runs.train": {"train": _train, "training_identity": _identify},
             "threespo.runs.evaluate": {"evaluate": _evaluate},
             "threespo.runs.learning": {"evaluate_snapshots": _learn},
             "threespo.runs.probe": {"probe": _probe},

@@ -1,4 +1,10 @@
-"""From a grammar to functions that write an engine's texts."""
+"""From a grammar to functions that write an engine's texts.
+
+A grammar's text is a list of parts: constants, expressions such as ``{o.name}``, symbols that stand for other texts, and
+loops over the answers to a query ("every object in this receptacle"). Each part is compiled once, into a ``TextWriter``: a
+function of the game, the state of its world, and the bindings of variables to entities, which returns the text. All that
+does not depend on these three is decided when the writer is made, since writing texts takes most of the time of a step.
+"""
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +33,9 @@ from threespo.errors import InputError
 # Type of each bound variable.
 VariableTypes = dict[str, str]
 AttributeReader = Callable[[Entity], str]
+# Returns all extensions of bindings that satisfy a query.
 QueryFunction = Callable[[Game, WorldState, Bindings], list[Bindings]]
+# Returns a text for each answer to a query.
 ListWriter = Callable[[Game, WorldState, Bindings], list[str]]
 
 # The symbol for the task sentence, the one thing in a grammar that differs between games.
@@ -84,14 +92,14 @@ class CompiledTexts:
             if text is None:
                 raise InputError(f"the grammar does not word the action {schema.name!r} of the domain")
             # The types of object and receptacle are no part of an action, and a command does not say where a trip starts.
-            variable_types = {
-                name: kind for name, kind, role in schema.parameters if role not in ("?ot", "?rt")
-            }
-            command_types = {
-                name: kind
-                for name, kind, role in schema.parameters
-                if role not in ("?ot", "?rt", "?from")
-            }
+            variable_types: VariableTypes = {}
+            command_types: VariableTypes = {}
+            for name, variable_type, role in schema.parameters:
+                if role in ("?ot", "?rt"):
+                    continue
+                variable_types[name] = variable_type
+                if role != "?from":
+                    command_types[name] = variable_type
             self._command_writers[schema.name] = self._compile_command(text.template, command_types)
             self._feedback_writers[schema.name] = self._compile_text(
                 parse_text(text.feedback), variable_types
@@ -106,15 +114,15 @@ class CompiledTexts:
 
     def _compile_command(self, template: str, variable_types: VariableTypes) -> TextWriter:
         """Return the writer of a command, which must depend on static facts only: a game caches its commands."""
+        # Emptied for a while, to see which predicates this command alone depends on.
         other_predicates = self.predicates
         self.predicates = set()
         parts = parse_text(template)
         writer = self._compile_text(parts, variable_types)
 
-        has_symbols = any(
-            isinstance(part, Symbol) or isinstance(getattr(part, "element", None), Symbol)
-            for part in parts
-        )
+        # The rule of a symbol is chosen by the state of the world.
+        elements = [getattr(part, "element", None) for part in parts]
+        has_symbols = any(isinstance(part, Symbol) for part in [*parts, *elements])
         changing = {*DYNAMIC_PREDICATES, *self.domain.properties}
         if has_symbols or not changing.isdisjoint(self.predicates):
             raise InputError(
@@ -126,9 +134,9 @@ class CompiledTexts:
     def _compile_text(self, text_parts: Iterable[Part], variable_types: VariableTypes) -> TextWriter:
         """Return the writer of a text; ``variable_types`` has all variables that will be bound."""
         text_parts = tuple(text_parts)
-        simple = compile_format(text_parts, variable_types)
-        if simple is not None:
-            form, readers = simple
+        text_format = compile_format(text_parts, variable_types)
+        if text_format is not None:
+            form, readers = text_format
             return lambda game, world, bindings: (
                 form % tuple([read(bindings[variable]) for variable, read in readers])
             )
@@ -181,7 +189,8 @@ class CompiledTexts:
 
     def _compile_condition(self, query: Query, variable_types: VariableTypes) -> Condition:
         """Return the test of whether ``query`` has an answer."""
-        if any(variable not in variable_types for literal in query for variable, _ in literal.variables):
+        variables = {variable for literal in query for variable, _ in literal.variables}
+        if not variables <= variable_types.keys():
             find_answers = self._compile_query(query, variable_types)
             return lambda game, world, bindings: bool(find_answers(game, world, bindings))
         # Where all variables are bound, each literal is a test and no rows are needed.
@@ -217,13 +226,14 @@ class CompiledTexts:
         literals = self._resolve_literals(part.query, variable_types)
 
         # The usual list, which makes up most of an observation, has a fast path: one text for each object of a place.
-        simple = compile_format([part.element], inner_types)
-        if simple is not None and len(literals) == 1:
+        text_format = compile_format([part.element], inner_types)
+        if text_format is not None and len(literals) == 1:
             position = _only_free_position(literals[0])
             if position is not None:
                 free_variable = literals[0].variables[position]
-                if {variable for variable, _ in simple.readers} == {free_variable}:
-                    return _compile_listing(simple, literals[0], position)
+                read_variables = {variable for variable, _ in text_format.readers}
+                if read_variables == {free_variable}:
+                    return _compile_listing(text_format, literals[0], position)
 
         find_answers = self._compile_query(part.query, variable_types)
         return lambda game, world, bindings: [
@@ -232,14 +242,15 @@ class CompiledTexts:
 
     def _compile_query(self, query: Query, variable_types: VariableTypes) -> QueryFunction:
         """Return a function from bindings to all of their extensions that satisfy ``query``."""
-        steps = [_compile_search(literal) for literal in self._resolve_literals(query, variable_types)]
-        if len(steps) == 1:
-            return steps[0]
+        literals = self._resolve_literals(query, variable_types)
+        searches = [_compile_search(literal) for literal in literals]
+        if len(searches) == 1:
+            return searches[0]
 
         def find_answers(game: Game, world: WorldState, bindings: Bindings) -> list[Bindings]:
             answers = [bindings]
-            for step in steps:
-                answers = [extended for answer in answers for extended in step(game, world, answer)]
+            for extend in searches:
+                answers = [longer for answer in answers for longer in extend(game, world, answer)]
             return answers
 
         return find_answers
@@ -251,6 +262,7 @@ class CompiledTexts:
         for literal in query:
             variables = tuple(variable for variable, _ in literal.variables)
             kinds = tuple(variable_type for _, variable_type in literal.variables)
+            # A copy: ``bound`` gets this literal's variables next.
             bound_before = dict(bound)
             for variable, variable_type in literal.variables:
                 if bound.setdefault(variable, variable_type) != variable_type:
@@ -298,6 +310,7 @@ def _only_free_position(literal: TypedLiteral) -> int | None:
     if len(free) != 1:
         return None
     position = free[0]
+    # Different variables stand for different entities; where no other variable has the type, that needs no test.
     other_kinds = {*bound.values(), *kinds[:position], *kinds[position + 1 :]}
     may_coincide = not other_kinds.isdisjoint({kinds[position], ANY_TYPE})
     # A static table of any type has rows of several types, so here, too, an entity may come up twice.
@@ -326,10 +339,13 @@ def _extend_bindings(bindings: Bindings, variables: Sequence[str], row: Row) -> 
     """Bind variables to a row; ``None`` if two variables would stand for one entity."""
     extended = dict(bindings)
     for variable, entity in zip(variables, row, strict=True):
-        if extended.get(variable) is not entity:
-            if variable in extended or entity in extended.values():
-                return None
-            extended[variable] = entity
+        if extended.get(variable) is entity:
+            continue
+        is_bound_otherwise = variable in extended
+        has_other_variable = entity in extended.values()
+        if is_bound_otherwise or has_other_variable:
+            return None
+        extended[variable] = entity
     return extended
 
 

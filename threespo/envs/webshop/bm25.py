@@ -8,6 +8,7 @@ import functools
 import itertools
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,18 +96,24 @@ def code_type(pairs: int) -> type[np.unsignedinteger[Any]]:
 
 def _fiftieth_best(scores: np.ndarray) -> float:
     """Return the 50th highest score, zero if there are fewer."""
-    place = len(scores) - MAX_HITS
-    return float(np.partition(scores, place)[place]) if place >= 0 else 0.0
+    position = len(scores) - MAX_HITS
+    if position < 0:
+        return 0.0
+    return float(np.partition(scores, position)[position])
 
 
 def _distinct(*documents: np.ndarray) -> np.ndarray:
     """Return the different ones of all documents, ascending."""
     # Numpy's own function puts them into a hash table; a stable sort merges what is sorted.
     ordered = np.sort(np.concatenate(documents), kind="stable")
-    new = np.ones(len(ordered), dtype=bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
-    distinct: np.ndarray = ordered[new]
+    is_first = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    distinct: np.ndarray = ordered[is_first]
     return distinct
+
+
+def _count_postings(lists: Sequence[_QueryTerm]) -> int:
+    return sum(query_term.length for query_term in lists)
 
 
 class SearchIndex:
@@ -124,12 +131,19 @@ class SearchIndex:
         self._terms = Blobs(folder, "terms")
         self._bitmaps = Bitmaps(folder)
         # Plain arrays over the mapped files: slices of numpy's own class for these are slow.
-        self._starts = np.asarray(np.load(folder / "starts.npy", mmap_mode="r"))
-        self._strongest = np.asarray(np.load(folder / "strongest.npy", mmap_mode="r"))
-        """For each term, the pair with its highest score."""
         pairs = np.load(folder / "pairs.npy")
-        self._documents = np.asarray(np.memmap(folder / "documents.bin", dtype=np.int32, mode="r"))
-        self._codes = np.asarray(np.memmap(folder / "codes.bin", dtype=code_type(len(pairs)), mode="r"))
+        starts = np.load(folder / "starts.npy", mmap_mode="r")
+        strongest = np.load(folder / "strongest.npy", mmap_mode="r")
+        documents_file = np.memmap(folder / "documents.bin", dtype=np.int32, mode="r")
+        codes_file = np.memmap(folder / "codes.bin", dtype=code_type(len(pairs)), mode="r")
+        self._starts = np.asarray(starts)
+        """Where the postings of each term begin."""
+        self._strongest = np.asarray(strongest)
+        """For each term, the pair with its highest score."""
+        self._documents = np.asarray(documents_file)
+        """For each posting, the number of its product."""
+        self._codes = np.asarray(codes_file)
+        """For each posting, the code of its pair."""
 
         norms = length_norms(total_terms, documents)
         occurrences = pairs[:, 0].astype(np.float32)
@@ -150,18 +164,19 @@ class SearchIndex:
 
         The rare terms are scored in full, the frequent ones only where they matter.
         """
-        counted = Counter(terms(query))
-        found = (self._query_term(term, repeats) for term, repeats in counted.items())
-        lists = sorted(item for item in found if item is not None)
+        repeats = Counter(terms(query))
+        found = [self._query_term(term, count) for term, count in repeats.items()]
+        lists = sorted(query_term for query_term in found if query_term is not None)
         if not lists:
             return ()
 
         scores = self._zeros.pop() if self._zeros else np.zeros(self._count)
         # The longest list is the last one. Without a bitmap, a term cannot be looked up.
-        postings = sum(item.length for item in lists)
-        add_all = lists[-1].row < 0 or postings <= _MAX_POSTINGS_TO_ADD
-        score_candidates = self._score_by_adding if add_all else self._score_by_pruning
-        candidates, totals = score_candidates(scores, lists)
+        has_frequent_term = lists[-1].row >= 0
+        if has_frequent_term and _count_postings(lists) > _MAX_POSTINGS_TO_ADD:
+            candidates, totals = self._score_by_pruning(scores, lists)
+        else:
+            candidates, totals = self._score_by_adding(scores, lists)
         self._zeros.append(scores)
         return self._best(candidates, totals.astype(np.float32))
 
@@ -170,12 +185,16 @@ class SearchIndex:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return candidates and their scores: products that are as good as the 50th best of one term."""
         self._add(scores, lists)
-        seeds = next((item for item in lists if item.length > _MAX_BATCHED_POSTINGS), lists[-1])
         # Scores never fall by a term, so the 50th best among some products is a lower bound of the 50th best of all.
-        threshold = _fiftieth_best(scores[self._postings(seeds)[0]]) * _ROUNDING_SLACK
+        long_lists = [query_term for query_term in lists if query_term.length > _MAX_BATCHED_POSTINGS]
+        seed_term = long_lists[0] if long_lists else lists[-1]
+        seeds, _ = self._postings(seed_term)
+        threshold = _fiftieth_best(scores[seeds]) * _ROUNDING_SLACK
+
         # Clearing the whole array is cheaper than clearing places one by one once there are many of them.
-        if sum(item.length for item in lists) * _LOOKUP_COST > len(scores):
-            candidates = np.flatnonzero(scores >= threshold if threshold else scores > 0)
+        if _count_postings(lists) * _LOOKUP_COST > len(scores):
+            is_candidate = scores >= threshold if threshold else scores > 0
+            candidates = np.flatnonzero(is_candidate)
             totals = scores[candidates]
             scores.fill(0)
         else:
@@ -187,7 +206,8 @@ class SearchIndex:
 
     def _find_touched(self, lists: list[_QueryTerm]) -> np.ndarray:
         """Return the products with any of these terms, one once for each of its terms."""
-        return np.concatenate([_NOTHING, *(self._postings(item)[0] for item in lists)])
+        documents = [self._postings(query_term)[0] for query_term in lists]
+        return np.concatenate([_NOTHING, *documents])
 
     def _score_by_pruning(
         self, scores: np.ndarray, lists: list[_QueryTerm]
@@ -196,29 +216,34 @@ class SearchIndex:
 
         Products that have most of the terms give a threshold; candidates are those that can get over it.
         """
-        rare = [item for item in lists if item.row < 0]
+        rare = [query_term for query_term in lists if query_term.row < 0]
         frequent = lists[len(rare) :]
         self._add(scores, rare)
         touched = self._find_touched(rare)
-        so_far = scores[touched]
+        rare_scores = scores[touched]
 
-        falling = sorted(frequent, key=lambda item: -item.bound)
-        rows = [item.row for item in falling]
-        bounds = [item.bound for item in falling]
-        best = touched
+        # The threshold: the 50th best of some products that are probably good ones.
+        by_bound = sorted(frequent, key=lambda query_term: -query_term.bound)
+        rows = [query_term.row for query_term in by_bound]
+        bounds = [query_term.bound for query_term in by_bound]
+        best_by_rare = touched
         if len(touched) > _SEEDS:
-            best = touched[np.argpartition(so_far, -_SEEDS)[-_SEEDS:]]
-        seeds = _distinct(best, documents_of(self._bitmaps.common(rows, MAX_HITS), _SEEDS))
-        threshold = (
-            _fiftieth_best(self._look_up_scores(scores, seeds, frequent, 0.0)[1]) * _ROUNDING_SLACK
-        )
+            best_positions = np.argpartition(rare_scores, -_SEEDS)[-_SEEDS:]
+            best_by_rare = touched[best_positions]
+        best_by_frequent = documents_of(self._bitmaps.common(rows, MAX_HITS), _SEEDS)
+        seeds = _distinct(best_by_rare, best_by_frequent)
+        _, seed_scores = self._look_up_scores(scores, seeds, frequent, 0.0)
+        threshold = _fiftieth_best(seed_scores) * _ROUNDING_SLACK
 
         # Dropped are products that would stay under the threshold even with the most that each frequent term can add.
-        able = touched[so_far >= threshold - sum(bounds)]
+        can_reach = touched[rare_scores >= threshold - sum(bounds)]
         candidates = documents_of(self._bitmaps.reaching(rows, bounds, threshold))
-        if len(able):
-            candidates = _distinct(able, candidates)
-        if len(candidates) * len(frequent) * _LOOKUP_COST < sum(item.length for item in frequent):
+        if len(can_reach):
+            candidates = _distinct(can_reach, candidates)
+
+        # The cheaper of two ways: look the candidates up in the frequent terms' lists, or add the whole lists.
+        look_ups = len(candidates) * len(frequent)
+        if look_ups * _LOOKUP_COST < _count_postings(frequent):
             found = self._look_up_scores(scores, candidates, frequent, threshold)
             scores[touched] = 0
             return found
@@ -230,6 +255,7 @@ class SearchIndex:
 
     def _make_query_term(self, term: str, repeats: int) -> _QueryTerm | None:
         """Return the postings and weight of a term that occurs ``repeats`` times in the query; None if no product has it."""
+        # A query may hold a lone surrogate, which plain UTF-8 refuses.
         number = self._terms.find(term.encode("utf-8", "surrogatepass"))
         if number is None:
             return None
@@ -243,47 +269,56 @@ class SearchIndex:
         bound = weight - weight / self._divisors[self._strongest[number]]
         return _QueryTerm(length, start, self._bitmaps.row(number), float(weight), float(bound))
 
-    def _postings(self, item: _QueryTerm) -> tuple[np.ndarray, np.ndarray]:
-        postings = slice(item.start, item.start + item.length)
+    def _postings(self, query_term: _QueryTerm) -> tuple[np.ndarray, np.ndarray]:
+        """Return the products with a term, ascending, and the codes of their pairs."""
+        postings = slice(query_term.start, query_term.start + query_term.length)
         return self._documents[postings], self._codes[postings]
 
     def _add(self, scores: np.ndarray, lists: list[_QueryTerm]) -> None:
         """Add the scores of several terms, the first of them in one go."""
-        ends = itertools.accumulate(item.length for item in lists)
-        together = sum(end <= _MAX_BATCHED_POSTINGS for end in ends)
+        ends = itertools.accumulate(query_term.length for query_term in lists)
+        batch_size = sum(end <= _MAX_BATCHED_POSTINGS for end in ends)
+        batch = lists[:batch_size]
 
         # Each term's score is a float32, their sum a float64, as in Lucene.
-        if together:
-            documents, codes = map(
-                np.concatenate, zip(*map(self._postings, lists[:together]), strict=True)
-            )
-            lengths = [item.length for item in lists[:together]]
-            weight = np.repeat(
-                np.array([item.weight for item in lists[:together]], dtype=np.float32), lengths
-            )
-            np.add.at(scores, documents, (weight - weight / self._divisors[codes]).astype(np.float64))
+        if batch:
+            postings = [self._postings(query_term) for query_term in batch]
+            documents = np.concatenate([documents for documents, _ in postings])
+            codes = np.concatenate([codes for _, codes in postings])
+            weights = np.array([query_term.weight for query_term in batch], dtype=np.float32)
+            lengths = [query_term.length for query_term in batch]
+            weight = np.repeat(weights, lengths)
+            added = weight - weight / self._divisors[codes]
+            np.add.at(scores, documents, added.astype(np.float64))
 
-        for item in lists[together:]:
-            documents, codes = self._postings(item)
-            of_pair = item.weight - item.weight / self._divisors
-            np.add.at(scores, documents, of_pair.astype(np.float64).take(codes))
+        # A long list has more postings than there are pairs, so the score is computed for each pair.
+        for query_term in lists[batch_size:]:
+            documents, codes = self._postings(query_term)
+            score_of_pair = query_term.weight - query_term.weight / self._divisors
+            np.add.at(scores, documents, score_of_pair.astype(np.float64).take(codes))
 
     def _look_up_scores(
         self, scores: np.ndarray, documents: np.ndarray, lists: list[_QueryTerm], need: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return those of ``documents`` that can reach ``need``, and their scores with those of frequent terms."""
-        _, starts, rows, weights, bounds = map(np.array, zip(*lists, strict=True))
-        have, places = self._bitmaps.look_up(rows, documents)
+        starts = np.array([query_term.start for query_term in lists])
+        rows = np.array([query_term.row for query_term in lists])
+        weights = np.array([query_term.weight for query_term in lists], dtype=np.float32)
+        bounds = np.array([query_term.bound for query_term in lists])
+        # Both are (terms, documents).
+        has_term, positions = self._bitmaps.look_up(rows, documents)
         totals = scores[documents]
-        able = totals + np.add.reduce(have * bounds[:, None]) >= need
+        most_added = np.add.reduce(has_term * bounds[:, None])
+        can_reach = totals + most_added >= need
 
         # In the order of terms, so that sums are the same as of whole lists.
-        found = np.flatnonzero(have & able)
-        of_list, of_document = np.divmod(found, len(documents))
-        weight = weights.astype(np.float32)[of_list]
-        codes = self._codes[(places + starts[:, None]).take(found)]
-        np.add.at(totals, of_document, (weight - weight / self._divisors[codes]).astype(np.float64))
-        return documents[able], totals[able]
+        found = np.flatnonzero(has_term & can_reach)
+        term_index, document_index = np.divmod(found, len(documents))
+        weight = weights[term_index]
+        postings = (positions + starts[:, None]).take(found)
+        added = weight - weight / self._divisors[self._codes[postings]]
+        np.add.at(totals, document_index, added.astype(np.float64))
+        return documents[can_reach], totals[can_reach]
 
     def _best(self, candidates: np.ndarray, scores: np.ndarray) -> tuple[int, ...]:
         # Equal scores go by asin: pyserini breaks ties by the document's id. So all that tie with the 50th take part.

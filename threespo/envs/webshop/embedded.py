@@ -34,19 +34,25 @@ PRODUCTS_WITH_GOALS = 6_000
 """About so many products of a large catalogue are goals; all of a small one."""
 
 _PRODUCTS_PER_BRAND = 60
-_LEAST_BRANDS = 40
-_NAMES_BRAND = 0.5
+_MIN_BRANDS = 40
+_SHARE_THAT_NAMES_BRAND = 0.5
+_SHARE_WITH_ONE_PRICE = 0.75
 _BRAND_STEP = 1999
 # Without I and O, which look like digits.
 _DIGITS = "0123456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 
 
 class _Words(NamedTuple):
+    """The words of ``embedded_tables``, split."""
+
     kinds: tuple[Kind, ...]
     attributes: dict[str, tuple[str, ...]]
+    """By category, as are the materials."""
     materials: dict[str, tuple[str, ...]]
     values: dict[str, tuple[str, ...]]
+    """By option."""
     portions: tuple[str, ...]
+    """Sizes of what is not worn."""
 
 
 def generate(count: int, seed: int) -> Iterator[Product]:
@@ -75,83 +81,88 @@ def product(index: int, count: int, seed: int) -> Product:
         seed: of the catalogue.
     """
     source = rng.generator(seed, "embedded product", count, index)
-    words = _words()
+    words = _read_words()
+    # The order of the draws decides what the shop sells, so it must stay.
     kind = source.choice(words.kinds)
-    brand = _brand(source.randrange(max(_LEAST_BRANDS, count // _PRODUCTS_PER_BRAND)))
+    brand_count = max(_MIN_BRANDS, count // _PRODUCTS_PER_BRAND)
+    brand = _invent_brand(source.randrange(brand_count))
     attributes = tuple(source.sample(words.attributes[kind.category], 5))
     material = source.choice(words.materials[kind.category])
-    options = tuple((name, _values(source, name, kind)) for name in kind.options)
-    prices = _prices(source, kind)
+    options = tuple((name, _draw_values(source, name, kind)) for name in kind.options)
+    prices = _draw_prices(source, kind)
+    price_tag = " to ".join(f"${price}" for price in prices)
 
     # Only the first wanted attribute is in the title: the second has to be found by search in description or bullets.
     details = f"{material.title()}, {attributes[0].title()}, {attributes[3].title()}"
     title = f"{brand.capitalize()} {kind.name.title()}, {details}"
     wanted = attributes[:2]
-    named = source.random() < _NAMES_BRAND
-    has_goal = index % max(1, count // PRODUCTS_WITH_GOALS) == 0
+    wanted_brand = brand if source.random() < _SHARE_THAT_NAMES_BRAND else ""
+
+    instruction = None
+    wishes: tuple[HumanInstruction, ...] = ()
+    products_per_goal = max(1, count // PRODUCTS_WITH_GOALS)
+    has_goal = index % products_per_goal == 0
+    if has_goal:
+        wanted_name = f"{wanted_brand} {kind.name}".strip()
+        instruction = f"Find me {wanted[0]}, {wanted[1]} {wanted_name}"
+        wishes = (_draw_wish(source, kind, wanted_brand, wanted, options),)
 
     return Product(
         asin=_asin(index),
         title=title,
-        price_tag=f"${prices[0]}" if len(prices) == 1 else f"${prices[0]} to ${prices[1]}",
+        price_tag=price_tag,
         prices=prices,
         category=kind.category,
         query=kind.query,
         product_category=kind.path,
         description=f"The {kind.name} of {brand} is made with {material}: {attributes[1]}, {attributes[2]}.",
-        bullets=_bullets(kind, brand, attributes, material),
+        bullets=_make_bullets(kind, brand, attributes, material),
         options=options,
         attributes=attributes,
-        instruction=f"Find me {wanted[0]}, {wanted[1]} {f'{brand} ' * named}{kind.name}"
-        if has_goal
-        else None,
+        instruction=instruction,
         instruction_attributes=wanted if has_goal else (),
-        human=(_wish(source, kind, brand if named else "", wanted, options),) if has_goal else (),
+        human=wishes,
     )
 
 
 @functools.cache
-def _words() -> _Words:
-    kinds = []
+def _read_words() -> _Words:
+    kinds: list[Kind] = []
+    attributes: dict[str, tuple[str, ...]] = {}
+    materials: dict[str, tuple[str, ...]] = {}
     for category, department in DEPARTMENTS.items():
-        for line in filter(None, map(str.strip, department.kinds.splitlines())):
+        attributes[category] = _split_list(department.attributes)
+        materials[category] = _split_list(department.materials)
+        for line in department.kinds.splitlines():
+            # The text of the table begins and ends with an empty line.
+            if not line.strip():
+                continue
             name, query, section, options, prices = (part.strip() for part in line.split("|"))
             low, high = map(int, prices.split())
-            kinds.append(
-                Kind(
-                    name,
-                    category,
-                    query,
-                    f"{department.path} › {section} › {query.title()}",
-                    _listed(options),
-                    (low, high),
-                )
-            )
+            path = f"{department.path} › {section} › {query.title()}"
+            kinds.append(Kind(name, category, query, path, _split_list(options), (low, high)))
 
-    return _Words(
-        tuple(kinds),
-        {category: _listed(department.attributes) for category, department in DEPARTMENTS.items()},
-        {category: _listed(department.materials) for category, department in DEPARTMENTS.items()},
-        {name: _listed(values) for name, values in OPTION_VALUES.items()},
-        _listed(PORTIONS),
-    )
+    values = {name: _split_list(text) for name, text in OPTION_VALUES.items()}
+    return _Words(tuple(kinds), attributes, materials, values, _split_list(PORTIONS))
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def _split_list(text: str) -> tuple[str, ...]:
+    """Return the parts of a text between commas."""
     return tuple(part.strip() for part in text.split(","))
 
 
-def _brand(number: int) -> str:
+def _invent_brand(number: int) -> str:
     """Return an invented name; different numbers have different names."""
-    parts = (OPENINGS, MIDDLES, ENDINGS)
-    names = math.prod(map(len, parts))
-    # The step has no common divisor with the number of names, so neighbours differ in every part.
+    syllables = (OPENINGS, MIDDLES, ENDINGS)
+    names = math.prod(len(choices) for choices in syllables)
+    # The step has no common divisor with the number of names, so neighbours differ in every syllable.
+    code = number // names * names + number * _BRAND_STEP % names
     name = ""
-    rest = number // names * names + number * _BRAND_STEP % names
-    for part in parts:
-        rest, place = divmod(rest, len(part))
-        name += part[place]
-    return name if not rest else f"{name}{_brand(rest - 1)}"
+    for choices in syllables:
+        code, index = divmod(code, len(choices))
+        name += choices[index]
+    # Once all names of three syllables are taken, names get three more.
+    return name if code == 0 else f"{name}{_invent_brand(code - 1)}"
 
 
 def _with_article(name: str) -> str:
@@ -159,6 +170,7 @@ def _with_article(name: str) -> str:
 
 
 def _asin(index: int) -> str:
+    """Return a product's id of ten characters, as Amazon's have."""
     text = ""
     for _ in range(8):
         index, digit = divmod(index, len(_DIGITS))
@@ -166,23 +178,30 @@ def _asin(index: int) -> str:
     return f"E0{text}"
 
 
-def _values(source: random.Random, name: str, kind: Kind) -> tuple[str, ...]:
-    words = _words()
-    values = words.portions if name == "size" and kind.category != WORN else words.values[name]
-    chosen = source.sample(range(len(values)), source.randint(2, min(5, len(values))))
-    return tuple(values[place] for place in sorted(chosen))
+def _draw_values(source: random.Random, name: str, kind: Kind) -> tuple[str, ...]:
+    """Draw two to five values of an option."""
+    words = _read_words()
+    values = words.values[name]
+    if name == "size" and kind.category != WORN:
+        values = words.portions
+    count = source.randint(2, min(5, len(values)))
+    chosen = source.sample(range(len(values)), count)
+    # In the table's order: sizes rise.
+    return tuple(values[index] for index in sorted(chosen))
 
 
-def _prices(source: random.Random, kind: Kind) -> tuple[float, ...]:
+def _draw_prices(source: random.Random, kind: Kind) -> tuple[float, ...]:
+    """Draw a price, or the lowest and the highest price."""
     # Whole cents are drawn, so a price has no digits that a price tag would not show.
     low, high = (100 * bound for bound in kind.prices)
-    one = source.randint(low, high) / 100
-    if source.random() < 0.75:
-        return (one,)
-    return (one, round(one * (1 + source.randint(5, 40) / 100), 2))
+    lowest = source.randint(low, high) / 100
+    if source.random() < _SHARE_WITH_ONE_PRICE:
+        return (lowest,)
+    increase = source.randint(5, 40) / 100
+    return (lowest, round(lowest * (1 + increase), 2))
 
 
-def _bullets(kind: Kind, brand: str, attributes: tuple[str, ...], material: str) -> tuple[str, ...]:
+def _make_bullets(kind: Kind, brand: str, attributes: tuple[str, ...], material: str) -> tuple[str, ...]:
     return (
         f"{attributes[0].capitalize()}: every {kind.name} by {brand} is {attributes[1]} as well.",
         f"Made with {material} for years of use.",
@@ -190,12 +209,16 @@ def _bullets(kind: Kind, brand: str, attributes: tuple[str, ...], material: str)
     )
 
 
-def _wish(
+def _draw_wish(
     source: random.Random, kind: Kind, brand: str, wanted: tuple[str, ...], options: Options
 ) -> HumanInstruction:
+    """Draw a goal in the words of a person; an empty brand means any."""
     chosen = tuple(source.choice(values) for _, values in options)
-    listed = source.choice(WITH_OPTIONS).format(options=" and ".join(chosen)) if chosen else ""
-    text = source.choice(ASKING if brand else ASKING_FOR_ANY_BRAND).format(
+    listed = ""
+    if chosen:
+        listed = source.choice(WITH_OPTIONS).format(options=" and ".join(chosen))
+    form = source.choice(ASKING if brand else ASKING_FOR_ANY_BRAND)
+    text = form.format(
         brand=brand,
         kind=kind.name,
         a_brand=_with_article(brand) if brand else "",

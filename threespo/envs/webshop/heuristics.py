@@ -19,10 +19,10 @@ PRODUCT_CLICK = re.compile(r"click\[([a-z0-9]{10})\]$")
 """A click on a product."""
 _ASIN = re.compile(r"[A-Z0-9]{10}")
 _BRACKETS = re.compile(r"[\[\]\s]+")
-# 50 products in pages of ten: there are no further ones.
-_MOST_PAGES = 5
-# How much the last place of a page counts against a product: the engine saw more of it than its title.
-_TRUST = 0.5
+# A search finds at most 50 products, in pages of ten.
+_MAX_PAGES = 5
+# What the last position of a page takes from a product's score: the engine's rank uses more of it than its title.
+_RANK_WEIGHT = 0.5
 
 
 def choose_action(
@@ -74,14 +74,17 @@ def affordable_offers(goal: str, parts: Sequence[str]) -> list[Offer]:
         parts: texts of the page (``split_page``).
     """
     bound = _BOUND.search(goal)
-    most = float(bound.group(1)) if bound else float("inf")
+    max_price = float(bound.group(1)) if bound else math.inf
     offers = []
     # A product is three parts in a row: asin, title, price tag.
     for place, part in enumerate(parts[:-2]):
-        if _ASIN.fullmatch(part):
-            prices = [float(price) for price in _PRICES.findall(parts[place + 2])]
-            offers.append(Offer(place, part, parts[place + 1], min(prices, default=float("inf"))))
-    return [offer for offer in offers if offer.price <= most and offer.price < float("inf")]
+        if not _ASIN.fullmatch(part):
+            continue
+        title = parts[place + 1]
+        prices = [float(price) for price in _PRICES.findall(parts[place + 2])]
+        offers.append(Offer(place, part, title, min(prices, default=math.inf)))
+    # A product without a price cannot be bought for less than anything.
+    return [offer for offer in offers if offer.price <= max_price and offer.price < math.inf]
 
 
 def best_offer(goal: str, parts: Sequence[str]) -> Offer | None:
@@ -93,13 +96,13 @@ def best_offer(goal: str, parts: Sequence[str]) -> Offer | None:
     """
     wanted = set(WORD.findall(product_request(goal).lower()))
 
-    def share(offer: Offer) -> float:
+    def score(offer: Offer) -> float:
         words = set(WORD.findall(offer.title.lower()))
         # The root keeps long titles, which share more by chance, from always being the best.
         overlap = len(words & wanted) / math.sqrt(1 + len(words))
-        return overlap - _TRUST * offer.place / len(parts)
+        return overlap - _RANK_WEIGHT * offer.place / len(parts)
 
-    return max(affordable_offers(goal, parts), key=share, default=None)
+    return max(affordable_offers(goal, parts), key=score, default=None)
 
 
 def _choose_product(
@@ -109,7 +112,7 @@ def _choose_product(
     if best is not None:
         return f"click[{best.asin.lower()}]"
     pages = sum(action == _NEXT for _, action in history)
-    if _NEXT in admissible and pages < _MOST_PAGES:
+    if _NEXT in admissible and pages < _MAX_PAGES:
         return _NEXT
     return next(action for action in admissible if PRODUCT_CLICK.match(action))
 
@@ -185,13 +188,14 @@ def find_mentioned_value(wish: str, group: Sequence[str], values: Sequence[str])
         group: values of one option.
         values: all option values of the page.
     """
-    rest = wish
+    remaining_wish = wish
     # Longest first, and removed once found: "large" is not mentioned by "x-large".
     for value in sorted(values, key=len, reverse=True):
         # Whole words only: neither "1" nor "5" is mentioned by "1.5".
         mention = re.compile(rf"(?<![\w.-]){re.escape(value)}(?![\w-]|\.\d)")
-        if mention.search(rest):
-            if value in group:
-                return value
-            rest = mention.sub(" ", rest)
+        if not mention.search(remaining_wish):
+            continue
+        if value in group:
+            return value
+        remaining_wish = mention.sub(" ", remaining_wish)
     return None

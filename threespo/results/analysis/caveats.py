@@ -1,10 +1,12 @@
 """What a reader must know about a study before comparing it with the paper."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from threespo.envs.optional_splits import DEVELOPMENT
 from threespo.envs.registry import ENVIRONMENTS, presentation
 from threespo.envs.spec import split_purpose
+from threespo.results.analysis.rates import Row, warn_of_edges
 from threespo.results.labels import label
 from threespo.results.paper_numbers import PAPER_COLUMNS
 from threespo.study.confirmatory import MIN_SEEDS
@@ -13,12 +15,13 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
 
 
-def list_caveats(study: "Study", mark: str = "") -> list[str]:
+def list_caveats(study: "Study", mark: str = "", edges: Mapping[Row, str] | None = None) -> list[str]:
     """Return sentences on what makes a study's numbers differ from the paper's, whatever the methods do.
 
     Args:
         study: the study.
         mark: what is to be said of its mark as confirmatory; empty without one.
+        edges: the rows whose learning rate is at an edge of what was tried, with the edge.
     """
     sentences = [mark] if mark else []
     splits = {split for env in study.environments for split in study.at(env).evaluation.splits}
@@ -59,6 +62,9 @@ def list_caveats(study: "Study", mark: str = "") -> list[str]:
         )
 
     sentences.append(_describe_learning_rates(study))
+    at_edge = warn_of_edges(edges or {})
+    if at_edge:
+        sentences.append(at_edge)
     sentences.append(_describe_missing_rows(study))
     return sentences
 
@@ -80,11 +86,17 @@ def _count_seeds(count: int) -> str:
 def _describe_learning_rates(study: "Study") -> str:
     if study.tuning:
         grid = ", ".join(f"{rate:g}" for rate in study.tuning.learning_rates)
-        return (
+        sentence = (
             f"Every method's learning rate is the best of {grid} on the calibration tasks, after trials of "
             f"{study.tuning.generations:,} generations: the same small search for all, with "
             f"{_count_seeds(len(study.tuning.seeds))} a rate."
         )
+        if study.tuning.max_extensions:
+            sentence += (
+                f" A method whose best rate was at an edge tried up to {study.tuning.max_extensions} more beyond it, "
+                "until a worse one or the untrained base was on both sides."
+            )
+        return sentence
 
     rates = {}
     for env in study.environments:

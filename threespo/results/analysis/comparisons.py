@@ -5,7 +5,7 @@ take a comparison's numbers and verdict from here, so that no difference has two
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -89,6 +89,11 @@ class Comparison:
             arms=(self.arms[1], self.arms[0]),
         )
 
+    @property
+    def rows(self) -> set[tuple[str, str, str]]:
+        """The two rows that are compared: environment, policy and method of each."""
+        return {(self.env, self.policy, self.method), (self.env, self.policy, self.other)}
+
     def seeds_needed(self) -> int | None:
         """Return the training seeds an arm that would decide the comparison alone; None where decided or unknown."""
         if self.verdict != "undecided":
@@ -104,11 +109,18 @@ COMPARISON_COLUMNS = tuple(
 )
 
 
-def compare_methods(study: "Study", episodes: pd.DataFrame) -> list[Comparison]:
+def compare_methods(
+    study: "Study", episodes: pd.DataFrame, at_edge: Collection[tuple[str, str, str]] = ()
+) -> list[Comparison]:
     """Return the comparisons of a study's methods on each environment's last split (unseen games, test goals).
 
-    ``episodes`` has a row for each evaluated episode. There is one comparison for each pair, environment, policy
-    and measure, corrected within its family.
+    There is one comparison for each pair, environment, policy and measure, corrected within its family.
+
+    Args:
+        study: the study.
+        episodes: a row for each evaluated episode.
+        at_edge: (environment, policy, method) of the rows whose learning rate is at an edge of what was tried. In a
+            confirmatory study they decide nothing.
     """
     comparisons = []
     for env in study.environments:
@@ -120,7 +132,15 @@ def compare_methods(study: "Study", episodes: pd.DataFrame) -> list[Comparison]:
             is_split = episodes["split"] == split
             played = episodes[is_env & is_policy & is_split]
             comparisons += list(_compare_pairs(study, env, policy, split, played))
-    return _correct_families(comparisons)
+    corrected = _correct_families(comparisons)
+    if study.confirmatory is None:
+        return corrected
+    return [_withhold(one) if one.rows & set(at_edge) else one for one in corrected]
+
+
+def _withhold(comparison: Comparison) -> Comparison:
+    """Return a comparison without its verdict, and without arms: more seeds would not decide it."""
+    return replace(comparison, verdict="undecided", arms=((), ()))
 
 
 def _compare_pairs(

@@ -8,7 +8,10 @@ import pandas as pd
 OWN_PREFIX = "own-"
 """What ids of claims begin with that we have read into a figure or a formula; the paper has no such sentence."""
 
-SETTLED = ("formula", "known")
+IDENTITY = "identity"
+"""The rule of claims that restate the paper's equations or definitions, and so hold by algebra or by the text."""
+
+SETTLED = (IDENTITY, "formula", "known")
 """Rules that no run decides."""
 
 NOT_TESTED = ("not here", "open")
@@ -23,10 +26,12 @@ class ClaimTally:
     """The paper's claims, each counted once, judged on the paper's method."""
 
     total: int
+    identities: int
+    """Claims that hold by algebra or by the text alone: nothing that is measured could deny them."""
     settled: Mapping[str, int]
-    """Claims that the paper's own equations, text and numbers settle, by verdict."""
+    """Other claims that the paper's own equations, text and numbers settle, by verdict."""
     holds: int
-    """Claims that hold in every setting in which runs of this study test them."""
+    """Claims that hold by measurement, in every setting in which runs of this study test them."""
     fails: int
     """Claims that fail in at least one setting: one contradicts a claim."""
     undecided: int
@@ -47,12 +52,17 @@ class ClaimTally:
         sentences = [
             f"Of the paper's {self.total} claims its own equations, text and numbers settle {settled} ({words})."
         ]
-        if self.tested:
-            untested = self.total - settled - self.tested
+        if self.identities:
             sentences.append(
-                f"This study tests {self.tested}: {self.holds} hold in every setting, {self.fails} fail in at least "
-                f"one, {self.undecided} are undecided. The other {untested} need rows, splits or models that this "
-                "study does not have."
+                f"{self.identities} more hold by text or algebra: they restate its equations or definitions, and no "
+                "measurement could deny them."
+            )
+        if self.tested:
+            untested = self.total - self.identities - settled - self.tested
+            sentences.append(
+                f"This study tests {self.tested}: {self.holds} hold by measurement in every setting, {self.fails} fail "
+                f"in at least one, {self.undecided} are undecided. The other {untested} need rows, splits or models "
+                "that this study does not have."
             )
         return sentences
 
@@ -66,7 +76,10 @@ def tally_claims(claims: pd.DataFrame) -> ClaimTally:
 
     # A claim with several rules may need runs for some of them.
     needs_runs = papers["claim"].isin(papers["claim"][~is_settled])
-    settled = papers[is_settled & ~needs_runs].groupby("claim")["verdict"].agg(_worst_verdict)
+    by_text = papers[is_settled & ~needs_runs].groupby("claim")
+    # A claim is an identity only if all of its rules are.
+    is_identity = by_text["rule"].agg(lambda rules: bool((rules == IDENTITY).all())).astype(bool)
+    settled = by_text["verdict"].agg(_worst_verdict)[~is_identity]
 
     judged = papers[~is_settled & ~papers["verdict"].isin(NOT_TESTED)]
     verdicts = list(judged.groupby("claim")["verdict"].agg(set))
@@ -75,6 +88,7 @@ def tally_claims(claims: pd.DataFrame) -> ClaimTally:
     fails = sum("fails" in found for found in verdicts)
     return ClaimTally(
         total=papers["claim"].nunique(),
+        identities=int(is_identity.sum()),
         settled=settled.value_counts().to_dict(),
         holds=holds,
         fails=fails,

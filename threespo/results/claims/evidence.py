@@ -1,8 +1,8 @@
 """What claims are judged by: a study's results, the settings in which rows of the paper are looked up, and their runs."""
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import pandas as pd
@@ -52,12 +52,14 @@ class Evidence:
     """A row per probed state; may be empty."""
     searches: pd.DataFrame
     """A row per run that recorded search trees (``analysis/search_facts.py``); may be empty."""
+    edges: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+    """Environment, policy and method of the rows whose learning rate is at an edge of what was tried, with the edge."""
 
     # Once for all claims: every pair of the main table is looked up in it.
     @functools.cached_property
     def comparisons(self) -> list[Comparison]:
         """The study's table of comparisons."""
-        return compare_methods(self.study, self.episodes)
+        return compare_methods(self.study, self.episodes, self.edges)
 
 
 class Cell(NamedTuple):

@@ -36,16 +36,6 @@ def _decide(holds: bool, number: float, sentence: str) -> Answer:
     return "holds" if holds else "fails", number, sentence
 
 
-def low_success_high_score() -> Answer:
-    """A success rate of 0.1 should leave S above 0.5; the gate is open at 9 failures."""
-    score = state_score(10, 1, 2, PRINTED).score
-    return _decide(
-        score > 0.5,
-        score,
-        f"after 1 success in 10 S is {score:.3f} at depth 2, and less below: one rollout",
-    )
-
-
 def score_falls_with_success() -> Answer:
     """S(k successes in 20) never rises in k at any depth; the gate is left out, behind which S is 0."""
     rises = 0
@@ -307,18 +297,30 @@ def gamma_used() -> Answer:
 
 
 def counts_alone() -> Answer:
-    """Equal counts give equal scores, at any depth."""
+    """S is exp(-alpha ln(t) N_success / N_total) behind an open gate: counts and depth decide it, which are observed."""
+    cases = [
+        (total, wins, clock)
+        for total in (1, 5, 9, 20)
+        for wins in range(1, total + 1)
+        for clock in (1, 2, 7, MAX_DEPTH)
+    ]
+    other = 0
+    for total, wins, clock in cases:
+        # The guard of eq. 1 against a division by zero is 1e-6 visits.
+        expected = math.exp(-PRINTED.alpha * math.log(clock) * wins / (total + PRINTED.eps))
+        score = state_score(total, wins, clock, PRINTED, gate=False).score
+        other += not math.isclose(score, expected, rel_tol=1e-9)
     shallow = state_score(10, 1, 2, PRINTED).score
     deep = state_score(10, 1, 7, PRINTED).score
     sentence = (
-        f"equal counts give equal scores at equal depth only: after 1 success in 10 S is {shallow:.3f} at depth 2 and "
-        f"{deep:.0e} at depth 7. No network enters it, but the counts come from sampled responses"
+        f"eq. 1 has counts and depth in it, and no network; {other} of {len(cases)} scores are another number. Depth is "
+        f"observed as counts are, and matters as much: after 1 success in 10 S is {shallow:.3f} at depth 2 and {deep:.0e} "
+        "at depth 7. The counts come from sampled responses"
     )
-    return _decide(shallow == deep, shallow / deep, sentence)
+    return _decide(other == 0, float(other), sentence)
 
 
 FORMULAS: dict[str, Callable[[], Answer]] = {
-    "low_success_high_score": low_success_high_score,
     "score_falls_with_success": score_falls_with_success,
     "rollouts_of_figure_2": rollouts_of_figure_2,
     "single_sample": single_sample,

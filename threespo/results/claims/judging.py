@@ -72,7 +72,8 @@ def judge_claims(claims: tuple[Claim, ...], evidence: Evidence) -> pd.DataFrame:
                 "where": claim.where,
                 "rule": rule_label(rule),
             }
-            rows += [{**names, **row} for row in _rows_of_paper_and_ours(rule, evidence)]
+            judged = _rows_of_paper_and_ours(rule, evidence)
+            rows += [{**names, **_note_edges(rule, row, evidence)} for row in judged]
 
     # After all claims are judged: Holm's correction needs every test of a family.
     frame = pd.DataFrame(apply_holm(rows), columns=list(VERDICT_COLUMNS))
@@ -96,6 +97,28 @@ def _rows_of_paper_and_ours(rule: Rule, evidence: Evidence) -> list[Row]:
     if not any(row["method_of_paper"] for row in rows):
         rows.append({**_not_here(rule, every), "method_of_paper": True})
     return rows
+
+
+def _note_edges(rule: Rule, row: Row, evidence: Evidence) -> Row:
+    """Return a row with a remark on methods whose learning rate is at an edge of what was tried.
+
+    In a confirmatory study it is undecided: a rate beyond the edge may turn it round.
+    """
+    study = evidence.study
+    env, policy = row.get("env"), row.get("policy")
+    if not evidence.edges or env not in study.environments or policy not in study.policies:
+        return row
+    cell = Cell(str(env), str(policy), row.get("preset") or None)
+    methods = dict.fromkeys(cell.find_method(study, name) for name in rows_of_rule(rule))
+    marked = [name for name in methods if name and (env, policy, name) in evidence.edges]
+    if not marked:
+        return row
+
+    rates = ", ".join(f"{name} ({evidence.edges[str(env), str(policy), name]})" for name in marked)
+    remark = f"learning rate at an edge of what was tried: {rates}"
+    detail = "; ".join(filter(None, [row.get("detail"), remark]))
+    withheld = study.confirmatory is not None and row["verdict"] in ("holds", "fails")
+    return {**row, "detail": detail, **({"verdict": "undecided"} if withheld else {})}
 
 
 def _not_here(rule: Rule, rows: list[Row]) -> Row:

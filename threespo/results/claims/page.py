@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from threespo.results.analysis.tally import OWN_PREFIX, SETTLED, tally_claims
+from threespo.results.analysis.tally import IDENTITY, OWN_PREFIX, SETTLED, tally_claims
 from threespo.results.claims.finding import Row, join_details
 from threespo.results.labels import label
 
 RATIOS = ("states", "resource", "rollouts", "sooner")
-UNITLESS = ("course", "by_type", "formula", "priority", "fewer", "longer", "level")
+UNITLESS = ("course", "by_type", "formula", "identity", "priority", "fewer", "longer", "level")
 """Rules whose number is a ratio, or neither ratio nor difference in points."""
 
 SECTIONS = {
@@ -64,10 +64,12 @@ def claims_page(table: pd.DataFrame) -> dict[str, Any]:
         ``tally``: sentences. ``own``: how many claims we have read into figures and formulas. ``parts``: the comparisons
         with the paper's method (``literal``, ``calibrated``), and in a part of their own those with presets of ours in its
         place. Each has a ``title``, its ``presets``, and ``sections`` of the paper with ``rows``, one for each comparison:
-        its place, a cell for each preset, and the ``claims`` that it answers. Claims that are ``settled`` without a run by
-        section; rows of those that are ``open``, or ``absent`` from the study.
+        its place, a cell for each preset, and the ``claims`` that it answers. Claims that hold by text or algebra,
+        ``identities``, and others that are ``settled`` without a run, by section; rows of those that are ``open``, or
+        ``absent`` from the study.
     """
     is_settled = table["rule"].isin(SETTLED)
+    is_identity = table["rule"] == IDENTITY
     # What is left has been decided by this study's numbers.
     compared = table[~table["verdict"].isin(["open", "not here"]) & ~is_settled]
     is_papers = compared["method_of_paper"].astype(bool)
@@ -84,7 +86,8 @@ def claims_page(table: pd.DataFrame) -> dict[str, Any]:
         "tally": tally_claims(table).describe(),
         "own": table.loc[table["claim"].str.startswith(OWN_PREFIX), "claim"].nunique(),
         "parts": parts,
-        "settled": _group_by_section(table[is_settled].to_dict("records")),
+        "identities": _group_by_section(table[is_identity].to_dict("records")),
+        "settled": _group_by_section(table[is_settled & ~is_identity].to_dict("records")),
         "open": table[table["verdict"] == "open"].to_dict("records"),
         "absent": table[is_absent].to_dict("records"),
     }

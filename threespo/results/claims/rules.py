@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model
 
 from threespo.errors import InputError
 from threespo.paths import PAPER_FOLDER
+from threespo.results.analysis.tally import IDENTITY
 from threespo.results.claims.checks import CHECKS, RunCheck
 from threespo.results.claims.evidence import BOTH_MODELS, Model
 from threespo.results.claims.formulas import FORMULAS
@@ -91,6 +92,8 @@ class Formula(Settings):
 
     kind: Literal["formula"]
     name: Name
+    identity: bool = False
+    """The claim restates eq. 1 to 3 or a definition: that it holds is algebra, and no experiment could have denied it."""
 
     @model_validator(mode="after")
     def _check_name(self) -> Self:
@@ -105,6 +108,14 @@ class Known(Settings):
     kind: Literal["known"]
     verdict: Literal["holds", "fails", "unsupported", "vacuous"]
     because: str
+    identity: bool = False
+    """As of a formula."""
+
+    @model_validator(mode="after")
+    def _check_identity(self) -> Self:
+        if self.identity and self.verdict != "holds":
+            raise ValueError(f"an identity holds, and its verdict is {self.verdict}")
+        return self
 
 
 class Open(Settings):
@@ -148,7 +159,11 @@ def rows_of_rule(rule: Rule) -> tuple[str, ...]:
 
 def rule_label(rule: Rule) -> str:
     """Return what the table ``claims`` calls a rule."""
-    return CHECKS[rule.name].label if isinstance(rule, CheckRule) else rule.kind
+    if isinstance(rule, CheckRule):
+        return CHECKS[rule.name].label
+    if isinstance(rule, Formula | Known) and rule.identity:
+        return IDENTITY
+    return rule.kind
 
 
 def read_claims(folder: Path = PAPER_FOLDER) -> tuple[Claim, ...]:

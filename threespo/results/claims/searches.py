@@ -9,6 +9,9 @@ from threespo.results.claims.seeds import mean, test_difference, test_mean
 MIN_VISITS = 20
 """Visits from which on a state's counted rate is compared with its true one."""
 
+MIN_RANKED = 3
+"""Fewest states that are ranked."""
+
 
 def compare_loops(runs: RowRuns, evidence: Evidence, upper: str, lower: str) -> Finding:
     """Decide by the percentage of sampled steps that lead back to what their path has shown before."""
@@ -50,6 +53,29 @@ def test_gated_success(runs: RowRuns, evidence: Evidence, row: str, bound: float
         success = part["successes"] / part["continuations"]
         values.append(100.0 * float(success.mean()) if len(part) else math.nan)
     return _test_probed(parts, values, bound, "gated states", "true success")
+
+
+def correlate_scores_with_success(runs: RowRuns, evidence: Evidence, row: str) -> Finding:
+    """Decide by each seed's rank correlation of the score with the true success, over open states with visits.
+
+    States of depth 1 are left out, where S is 1 for every rate, and those without visits, which have no rate.
+    """
+    parts = []
+    for run in _probed_runs(runs, evidence, row):
+        is_open = ~run["gated"].astype(bool)
+        parts.append(run[is_open & (run["visits"] > 0) & (run["depth"] > 1)])
+    if not parts:
+        return Finding("not here", detail="no state was probed")
+
+    correlations = []
+    for part in parts:
+        true = part["successes"] / part["continuations"]
+        # A rank correlation needs three states that are not all alike.
+        if len(part) < MIN_RANKED or part["score"].nunique() == 1 or true.nunique() == 1:
+            return Finding("undecided", detail="a run has too few open states with visits, or all alike")
+        correlations.append(float(part["score"].rank().corr(true.rank())))
+    words = f"rank correlation over {sum(map(len, parts))} open states"
+    return test_mean(correlations, below=True).with_detail(words)
 
 
 def test_count_bias(runs: RowRuns, evidence: Evidence, row: str, bound: float) -> Finding:

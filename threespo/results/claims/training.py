@@ -33,26 +33,6 @@ def compare_states(
     runs: RowRuns, evidence: Evidence, upper: str, lower: Sequence[str], at_least: float = 1.0
 ) -> Finding:
     """Decide by how many times as many different states ``upper`` has met as each of ``lower``."""
-    return _compare_totals(runs, evidence, "detail_state_met", upper, lower, at_least)
-
-
-def compare_optimizer_steps(
-    runs: RowRuns, evidence: Evidence, upper: str, lower: Sequence[str], at_most: float
-) -> Finding:
-    """Decide by how many times the optimizer steps of each of ``lower`` are that ``upper`` takes."""
-    return _compare_totals(runs, evidence, "optimizer_steps", upper, lower, at_most, at_most=True)
-
-
-def _compare_totals(
-    runs: RowRuns,
-    evidence: Evidence,
-    column: str,
-    upper: str,
-    lower: Sequence[str],
-    bound: float,
-    at_most: bool = False,
-) -> Finding:
-    """Decide by the ratio of a running total, at equal generations."""
     by_row = runs.select(evidence.metrics)
     findings = {}
     for row in lower:
@@ -60,10 +40,10 @@ def _compare_totals(
             continue
         # Totals grow with what was spent, so they are read where both have spent the same.
         generations = _common_generations(by_row[upper], by_row[row])
-        upper_totals = [_total_after(run, column, generations) for run in by_row[upper]]
-        lower_totals = [_total_after(run, column, generations) for run in by_row[row]]
-        words = f"{mean(upper_totals):,.0f} and {mean(lower_totals):,.0f} after {generations:,.0f} generations"
-        found = test_ratio(upper_totals, lower_totals, bound, at_most, units=runs.units)
+        upper_states = [_states_after(run, generations) for run in by_row[upper]]
+        lower_states = [_states_after(run, generations) for run in by_row[row]]
+        words = f"{mean(upper_states):,.0f} and {mean(lower_states):,.0f} after {generations:,.0f} generations"
+        found = test_ratio(upper_states, lower_states, at_least, units=runs.units)
         findings[f"to {row}"] = found.with_detail(words)
     return _require_spent_budget(combine(findings, runs.missing), by_row, runs)
 
@@ -75,13 +55,7 @@ def compare_rollouts(
     by_row = runs.select(evidence.metrics)
     if lower not in by_row:
         return Finding("not here")
-    # Over equal epochs here, and not equal generations: it is the generations of a task that are compared, and
-    # they change in the course of training.
-    runs_of_both = (*by_row[upper], *by_row[lower])
-    last_epoch = min(int(run["epoch"].max()) for run in runs_of_both)
-    upper_parts = [run[run["epoch"] <= last_epoch] for run in by_row[upper]]
-    lower_parts = [run[run["epoch"] <= last_epoch] for run in by_row[lower]]
-
+    upper_parts, lower_parts = _common_epochs(by_row[upper], by_row[lower])
     upper_cost = [float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in upper_parts]
     lower_cost = [float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in lower_parts]
     found = test_ratio(upper_cost, lower_cost, at_least, units=runs.units)
@@ -95,6 +69,74 @@ def compare_rollouts(
         detail = f"{found.detail}, so the cap decides and not the rule"
         found = replace(found, verdict="undecided", p=math.nan, detail=detail)
     return _require_spent_budget(found, by_row, runs)
+
+
+def compare_rollouts_of_searched_tasks(
+    runs: RowRuns, evidence: Evidence, upper: str, lower: Sequence[str], at_most: float
+) -> Finding:
+    """Decide by how many times the generations of each of ``lower`` are that ``upper`` takes for a task.
+
+    A task whose root is gated is not among those of its epoch: that it takes no generation is no saving, it is given up.
+    """
+    by_row = runs.select(evidence.metrics)
+    findings = {}
+    for row in lower:
+        if row not in by_row:
+            continue
+        upper_parts, lower_parts = _common_epochs(by_row[upper], by_row[row])
+        upper_tasks = [_searched_tasks(part) for part in upper_parts]
+        lower_tasks = [_searched_tasks(part) for part in lower_parts]
+        if min(*upper_tasks, *lower_tasks) <= 0:
+            findings[f"to {row}"] = Finding("undecided", detail="a run has given all of its tasks up")
+            continue
+        upper_cost = [
+            _generations(part) / tasks for part, tasks in zip(upper_parts, upper_tasks, strict=True)
+        ]
+        lower_cost = [
+            _generations(part) / tasks for part, tasks in zip(lower_parts, lower_tasks, strict=True)
+        ]
+        words = f"{mean(upper_cost):,.0f} and {mean(lower_cost):,.0f} generations a searched task"
+        found = test_ratio(upper_cost, lower_cost, at_most, at_most=True, units=runs.units)
+        findings[f"to {row}"] = found.with_detail(words)
+    return _require_spent_budget(combine(findings, runs.missing), by_row, runs)
+
+
+def _searched_tasks(part: Run) -> float:
+    """Return how many tasks were searched, all epochs together: those whose root was not gated."""
+    # Methods without a gate have no such column.
+    gated = part["detail_gated_roots"].fillna(0.0).sum() if "detail_gated_roots" in part else 0.0
+    return float(part["tasks"].sum() - gated)
+
+
+def compare_rollouts_of_successes(
+    runs: RowRuns, evidence: Evidence, upper: str, lower: str, at_least: float
+) -> Finding:
+    """Decide by the ratio of generations for each path of training that was won, over the epochs that all runs have."""
+    # For each success and not for each task: a method that gives tasks up takes fewer generations, and wins less by it.
+    by_row = runs.select(evidence.metrics)
+    if lower not in by_row:
+        return Finding("not here")
+    upper_parts, lower_parts = _common_epochs(by_row[upper], by_row[lower])
+    without = sum(part["epoch_successes"].sum() == 0 for part in (*upper_parts, *lower_parts))
+    if without:
+        total = len(upper_parts) + len(lower_parts)
+        return Finding("undecided", detail=f"{without} of {total} runs win no path in training")
+
+    upper_cost = [_generations(part) / float(part["epoch_successes"].sum()) for part in upper_parts]
+    lower_cost = [_generations(part) / float(part["epoch_successes"].sum()) for part in lower_parts]
+    words = f"{mean(upper_cost):,.0f} and {mean(lower_cost):,.0f} generations for each path that was won"
+    found = test_ratio(upper_cost, lower_cost, at_least, units=runs.units).with_detail(words)
+    return _require_spent_budget(found, by_row, runs)
+
+
+def _common_epochs(upper: Sequence[Run], lower: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """Return the runs of two arms up to the last epoch that all of them have."""
+    # Equal epochs, and not equal generations: it is generations that are compared, and they change in the course of
+    # training.
+    last_epoch = min(int(run["epoch"].max()) for run in (*upper, *lower))
+    upper_parts = [run[run["epoch"] <= last_epoch] for run in upper]
+    lower_parts = [run[run["epoch"] <= last_epoch] for run in lower]
+    return upper_parts, lower_parts
 
 
 def _share_of_capped_searches(parts: Sequence[Run]) -> float:
@@ -179,10 +221,11 @@ def _common_generations(*arms: Sequence[Run]) -> float:
     return min(_generations(run) for runs in arms for run in runs)
 
 
-def _total_after(run: Run, column: str, generations: float) -> float:
-    """Return a running total after so many generations, by straight lines between epochs."""
+def _states_after(run: Run, generations: float) -> float:
+    """Return how many different states a run has met after so many generations, by straight lines between epochs."""
     # From 0 at the start: ``interp`` would otherwise hold the first epoch's total before its end.
-    return float(np.interp(generations, [0.0, *run["generations"]], [0.0, *run[column]]))
+    met = [0.0, *run["detail_state_met"]]
+    return float(np.interp(generations, [0.0, *run["generations"]], met))
 
 
 def _whole_epochs(run: Run) -> Run:

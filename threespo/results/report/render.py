@@ -20,6 +20,7 @@ from threespo.results.analysis.curves import LEVELS, time_to_rows
 from threespo.results.analysis.findings import describe_findings
 from threespo.results.analysis.opening import build_opening
 from threespo.results.analysis.published import compare_with_published
+from threespo.results.analysis.rates import rows_at_edge
 from threespo.results.claims.page import claims_page, preset_label
 from threespo.results.collect import RUN_COLUMNS
 from threespo.results.html_templates import template_environment
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
 
 REPORT_TABLES = (
-    "main", "episodes", "metrics", "timing", "wall_time", "time_to", "stages", "efficiency", "tuning", "laboratory",
+    "main", "episodes", "metrics", "timing", "wall_time", "time_to", "stages", "efficiency", "tuning", "rates", "laboratory",
     "claims", "provenance", "runs", "rows", "reasoning", "cells", "hyperparameters",
 )  # fmt: skip
 """Tables that the report is made from."""
@@ -82,7 +83,8 @@ def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame], mar
     # Links to trees are made only where there are trees.
     anchors_of_trees = {tree_page["anchor"] for tree_page in tree_pages}
 
-    comparisons = compare_methods(study, tables["episodes"])
+    edges = rows_at_edge(tables["rates"])
+    comparisons = compare_methods(study, tables["episodes"], edges)
     template = _environment().get_template("report.html.j2")
     return template.render(
         study=study,
@@ -96,7 +98,7 @@ def _render(study: "Study", paths: "Paths", tables: dict[str, pd.DataFrame], mar
         texts=[_text(study, paths, item) for item in catalogue.texts_of(study)],
         episodes=episode_sections(tables["reasoning"]),
         trees=tree_pages,
-        caveats=list_caveats(study, mark),
+        caveats=list_caveats(study, mark, edges),
         runs=_training_runs(study, tables["runs"], tables["episodes"], anchors_of_trees),
         anchor=anchor,
         **_sections(study, tables),

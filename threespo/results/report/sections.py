@@ -171,17 +171,25 @@ def tried_rates(tuning: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the learning rates that were tried by environment, policy and method; none where they are given by hand.
 
     Returns:
-        ``env``, ``policy``, ``method`` and ``rates``, with ``learning_rate``, ``success`` (the mean over trials), ``runs``
-        (of each trial) and ``chosen``.
+        ``env``, ``policy``, ``method`` and ``rates``, with ``learning_rate``, ``success`` (the mean over trials; NaN
+        where only other methods tried the rate), ``runs`` (of each trial) and ``chosen``.
     """
     found = []
+    # Methods may have tried other rates beyond the grid, and the columns are the same for all.
+    columns = sorted(set(tuning["learning_rate"]))
     for (env, policy, method), rows in tuning.groupby(["env", "policy", "method"], sort=False):
-        # In the order in which the study names them.
-        rates = rows.groupby("learning_rate", sort=False).agg(
-            success=("success", "mean"), runs=("success", list), chosen=("chosen", "first")
-        )
-        records = rates.reset_index().to_dict("records")
-        found.append({"env": env, "policy": policy, "method": method, "rates": records})
+        rates = []
+        for rate in columns:
+            trials = select_rows(rows, learning_rate=rate)
+            rates.append(
+                {
+                    "learning_rate": rate,
+                    "success": trials["success"].mean(),
+                    "runs": trials["success"].to_list(),
+                    "chosen": bool(trials["chosen"].any()),
+                }
+            )
+        found.append({"env": env, "policy": policy, "method": method, "rates": rates})
     return found
 
 
