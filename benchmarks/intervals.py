@@ -510,11 +510,11 @@ def _over_bases() -> Iterator[tuple[dict[str, Any], Trial]]:
             def trial(
                 random: np.random.Generator, panel: Panel, bases: int = bases, effect: float = effect
             ) -> bool:
-                levels = []
-                for _ in range(bases):
-                    means = (50 + effect * random.standard_normal(), 50)
-                    levels.append([float(arm(random, panel, 4, 6, mean).mean()) for mean in means])
-                first, second = np.array(levels).T.tolist()
+                gaps = effect * random.standard_normal(bases)
+                first, second = (
+                    [arm(random, panel, 4, 6, mean).mean(axis=1).tolist() for mean in means]
+                    for means in (50 + gaps, np.full(bases, 50))
+                )
                 found = interval_over_policies(first, second)
                 return _verdict(found.low, found.high)
 

@@ -15,8 +15,7 @@ from threespo.results.claims.rules import Claim
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = ROOT / "config" / "paper"
 RUN = ["env", "policy", "method", "training_seed"]
-SEEDS = tuple(range(16))
-"""So many that differences of 17 % of the better row can be decided, whatever share of its runs may fail unseen."""
+SEEDS = (0, 1, 2, 3)
 
 
 def only(study, methods):

@@ -140,7 +140,7 @@ def compare_methods(
 
 def _withhold(comparison: Comparison) -> Comparison:
     """Return a comparison without its verdict, and without arms: more seeds would not decide it."""
-    return replace(comparison, verdict="undecided", arms=((), ()))
+    return replace(comparison, verdict="undecided", arms=((), ()), units=None)
 
 
 def _compare_pairs(

@@ -20,6 +20,9 @@ Array = np.ndarray[Any, Any]
 Terms = Sequence[tuple[float, Sequence[float]]]
 """The means of a weighted sum: the weight and the per-seed values of each."""
 
+Arms = Sequence[tuple[float, Array]]
+"""Terms as arrays."""
+
 Units = Sequence[Hashable] | None
 """Of each training seed, in order, what it shares with the other arm's seed at its place."""
 
@@ -37,7 +40,6 @@ MAX_SEEDS = 1000
 
 ROUNDING = 1e-9
 """Degrees of freedom are rounded down; without this, 3.9999999999 would become 3."""
-
 
 UNSEEN_SHARES = np.linspace(0.0, 1.0, 201)
 """Shares of failed runs, of which the least favourable decides (:func:`_widest_end`)."""
@@ -60,7 +62,8 @@ class UnseenFailure:
     """What an estimate would lose, or gain, if all runs of one arm had failed."""
 
     runs: int
-    """Runs of the arm: that none of them is one of a share q of failed ones has probability ``(1 - q) ** runs``."""
+    """Training runs of the arm, whether or not they share a unit: that none of them is one of a share q of failed ones has
+    probability ``(1 - q) ** runs``."""
     points: float
     """Positive where failed runs would lower the estimate, negative where they would raise it."""
 
@@ -115,11 +118,29 @@ def contrast_interval(
             seeds; see :func:`_widest_end`. None for values without such a floor.
         least_error: the standard error that the evaluation's tasks alone give the sum: it has never less.
         units: of each seed, what it shares with the seed at the same place of the other terms. The sums of each unit are
-            averaged then, and the interval is Student's over units. None: all seeds are independent.
+            averaged then, and the interval is Student's over units. Failing remains that of a run, so that none failed
+            unseen has the probability of all seeds. None: all seeds are independent.
     """
-    arms = _as_arrays(terms)
+    runs = _as_arrays(terms)
+    arms = runs
     if units is not None:
-        arms = [(weight, unit_means(values, units)) for weight, values in arms]
+        arms = [(weight, unit_means(values, units)) for weight, values in runs]
+    return _widened_interval(
+        arms, runs, null, one_sided, floor, least_error, are_pairs=units is not None
+    )
+
+
+def _widened_interval(
+    arms: Arms,
+    runs: Arms,
+    null: float,
+    one_sided: bool = False,
+    floor: Floor = None,
+    least_error: float = 0.0,
+    *,
+    are_pairs: bool,
+) -> Interval:
+    """Return :func:`contrast_interval`'s interval: Student's over the values of ``arms``, failing over those of ``runs``."""
     counts = [len(values) for _, values in arms]
     fewest = min(counts)
     estimate = math.nan
@@ -135,13 +156,13 @@ def contrast_interval(
         # An arm below the floor cannot fall onto it.
         failures = [
             UnseenFailure(len(values), weight * _height(values, end))
-            for (weight, values), end in zip(arms, np.broadcast_to(floor, len(arms)), strict=True)
+            for (weight, values), end in zip(runs, np.broadcast_to(floor, len(runs)), strict=True)
         ]
 
     # Student's t, and not a bootstrap: with 3 to 12 seeds the percentile bootstrap over seeds and games
     # gave up to 19 % false verdicts (docs/method.md, Statistics).
     # Welch's form, since training methods differ in how much their seeds spread.
-    summands = arms if units is None else [(1.0, _sum_of_terms(arms))]
+    summands = [(1.0, _sum_of_terms(arms))] if are_pairs else arms
     parts = []
     for weight, values in summands:
         variance_of_mean = weight**2 * _variance(values) / len(values)
@@ -246,11 +267,13 @@ def seeds_needed_for_contrast(
     Returns:
         None if it takes more than 1,000, or if the values have no spread, which does not say that there is none.
     """
-    arms = _as_arrays(terms)
+    runs = _as_arrays(terms)
+    arms = runs
     if units is not None:
-        arms = [(weight, unit_means(values, units)) for weight, values in arms]
+        arms = [(weight, unit_means(values, units)) for weight, values in runs]
     if min(len(values) for _, values in arms) < 2:
         return None
+    runs_of_unit = len(runs[0][1]) // len(arms[0][1])
 
     estimate = sum(weight * float(values.mean()) for weight, values in arms)
     effect = estimate - null
@@ -261,7 +284,7 @@ def seeds_needed_for_contrast(
     # Of the arm that looks better failed runs may have been missed.
     losses = [0.0]
     if floor is not None:
-        for (weight, values), end in zip(arms, np.broadcast_to(floor, len(arms)), strict=True):
+        for (weight, values), end in zip(runs, np.broadcast_to(floor, len(runs)), strict=True):
             losses.append(math.copysign(1.0, effect) * weight * _height(values, end))
     loss = max(losses)
 
@@ -269,7 +292,7 @@ def seeds_needed_for_contrast(
         # With n seeds in all arms, Welch's degrees of freedom are (n - 1) times a number that only the variances decide.
         freedom = math.floor((count - 1) * variances.sum() ** 2 / (variances**2).sum() + ROUNDING)
         error = math.sqrt(variances.sum() / count)
-        quantile = _widest_end(error, freedom, 2, count, loss) / error
+        quantile = _widest_end(error, freedom, 2, count * runs_of_unit, loss) / error
         # The tail on the side of the effect; the other one adds less than can be seen at 80 % power.
         return bool(stats.nct.sf(quantile, freedom, abs(effect) / error) >= POWER)
 
@@ -279,22 +302,29 @@ def seeds_needed_for_contrast(
 
 
 def interval_over_policies(
-    first: Sequence[float], second: Sequence[float], null: float = 0.0, *, floor: Floor = None
+    first: Sequence[Sequence[float]],
+    second: Sequence[Sequence[float]],
+    null: float = 0.0,
+    *,
+    floor: Floor = None,
 ) -> Interval:
     """Return the mean of a difference over several base policies that stand for the same model.
 
     Each policy counts once, however many training seeds it has: seeds of one policy say nothing of how policies differ.
 
     Args:
-        first: the first method's mean on each base policy.
-        second: the other's, on the same policies.
+        first: on each base policy, the first method's value of each training seed.
+        second: the other's, on the same policies; its numbers of seeds may be others.
         null: the difference that ``p`` tests.
-        floor: as in :func:`contrast_interval`, for policies on which an arm fails.
+        floor: as in :func:`contrast_interval`; what may have failed unseen is a run, on whichever policy.
 
     Returns:
         Student's t interval over bases; NaN ends with fewer than ``MIN_SEEDS``, where each has to be read by itself.
     """
-    return difference_interval(first, second, null, floor=floor, units=range(len(first)))
+    signed = ((1.0, first), (-1.0, second))
+    means = [(sign, np.array([np.mean(seeds) for seeds in arm])) for sign, arm in signed]
+    runs = [(sign, np.concatenate([np.asarray(seeds) for seeds in arm])) for sign, arm in signed]
+    return _widened_interval(means, runs, null, floor=floor, are_pairs=True)
 
 
 def cluster_interval(values: Array, clusters: Sequence[Hashable], null: float = 0.0) -> Interval:
@@ -371,7 +401,7 @@ def difference_to_policy(
     return _student_interval(estimate, error, freedom, null, failures=failures)
 
 
-def _as_arrays(terms: Terms) -> list[tuple[float, Array]]:
+def _as_arrays(terms: Terms) -> Arms:
     return [(weight, np.asarray(values, dtype=np.float64)) for weight, values in terms]
 
 
@@ -382,19 +412,19 @@ def _height(values: Array, floor: float) -> float:
     return max(0.0, float(values.mean()) - floor, float(np.median(values)) - floor)
 
 
-def _sum_of_terms(arms: Sequence[tuple[float, Array]]) -> Array:
+def _sum_of_terms(arms: Arms) -> Array:
     """Return the weighted sum in each unit."""
     return np.asarray(sum(weight * values for weight, values in arms))
 
 
 def unit_means(values: Array, units: Sequence[Hashable]) -> Array:
-    """Return the mean of each unit's values, by the first place of the unit."""
+    """Return the mean over the first axis of each unit's values, by the first place of the unit."""
     places: dict[Hashable, list[int]] = {}
     for place, unit in enumerate(units):
         places.setdefault(unit, []).append(place)
     if len(values) != len(units):
         raise ValueError(f"{len(values)} values of {len(units)} paired seeds")
-    return np.array([values[of_unit].mean() for of_unit in places.values()])
+    return np.array([values[of_unit].mean(axis=0) for of_unit in places.values()])
 
 
 def _one_task(values: Array) -> float:

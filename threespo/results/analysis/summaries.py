@@ -160,6 +160,9 @@ def method_difference(
         they share, clusters of tasks, or seeds and clusters.
     """
     games = [percent_by_game(played[played["method"] == name], measure) for name in pair]
+    # A method that was not played here is no arm of no success.
+    if any(frame.empty for frame in games):
+        return Interval(math.nan)
     clusters = task_clusters(str(played["env"].iloc[0]), list(games[0].columns))
     # Only what is trained fails.
     floors = [floor if name in trained else math.inf for name in pair]
@@ -167,13 +170,7 @@ def method_difference(
 
     shared = None
     if units is not None and all(has_runs):
-        # Several bases are rows whose seed is the number of the base, which is the unit.
-        games = [
-            frame.groupby([units[seed] if name in trained else seed for seed in frame.index]).mean()
-            for name, frame in zip(pair, games, strict=True)
-        ]
-        shared = games[0].index.intersection(games[1].index)
-        games = [frame.loc[shared] for frame in games]
+        games, shared = _pair_seeds(games, [name in trained for name in pair], units)
 
     upper, lower = (frame.to_numpy(dtype=np.float64) for frame in games)
     # Seeds of two methods are independent runs, so they are not paired even where they have the same number,
@@ -185,7 +182,7 @@ def method_difference(
             null,
             floor=floors,
             least_error=task_error(upper.mean(axis=0) - lower.mean(axis=0), clusters),
-            units=None if shared is None else list(shared),
+            units=shared,
         )
 
     # A single policy has one row of games. Its games are paired with those of the other: they are the same.
@@ -196,3 +193,22 @@ def method_difference(
         found = difference_to_policy(lower, upper[0], clusters, -null, floor=floor)
         return Interval(-found.estimate, -found.high, -found.low, found.p)
     return cluster_interval(upper.mean(axis=0) - lower.mean(axis=0), clusters, null)
+
+
+def _pair_seeds(
+    games: "Sequence[pd.DataFrame]", are_trained: Sequence[bool], units: Mapping[int, int]
+) -> "tuple[list[pd.DataFrame], list[int]]":
+    """Return the rows of both methods seed by seed, as far as both have them, and the unit of each."""
+    # Several bases are rows whose seed is the number of the base, which is the unit: one row for each seed on it.
+    row_of_seed = [
+        {seed: seed if is_trained else units[seed] for seed in units} for is_trained in are_trained
+    ]
+    seeds = [
+        seed
+        for seed in units
+        if all(rows[seed] in frame.index for rows, frame in zip(row_of_seed, games, strict=True))
+    ]
+    paired = [
+        frame.loc[[rows[seed] for seed in seeds]] for rows, frame in zip(row_of_seed, games, strict=True)
+    ]
+    return paired, [units[seed] for seed in seeds]

@@ -5,8 +5,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from threespo.results.analysis.comparisons import QUESTIONS, Comparison, find_comparison
 from threespo.results.analysis.statistics import (
     FAILED_RUN,
@@ -112,7 +110,7 @@ def _test_pair(
     intervals: dict[str, Interval] = {}
     arms: list[list[float]] = []
     names_by_cell = []
-    levels = []
+    seeds_by_cell: list[tuple[list[float], list[float]]] = []
     for cell in cells:
         upper, lower = (str(cell.find_method(study, row)) for row in pair)
         units = units_of_seeds(study, cell.env, cell.policy)
@@ -124,19 +122,18 @@ def _test_pair(
         )
         # Prompted rows have no training seeds to spread over, so only trained ones can have too few.
         trained = [name for name in (upper, lower) if name in study.methods]
-        levels.append(
-            [
-                np.mean(percent_by_seed(played[played["method"] == name], column.measure))
-                for name in (upper, lower)
-            ]
-        )
-        arms += [percent_by_seed(played[played["method"] == name], column.measure) for name in trained]
+        seeds = {
+            name: percent_by_seed(played[played["method"] == name], column.measure)
+            for name in (upper, lower)
+        }
+        seeds_by_cell.append((seeds[upper], seeds[lower]))
+        arms += [seeds[name] for name in trained]
 
     names = names_by_cell[0]
     if len(cells) > 1:
-        means = np.array(levels).T.tolist()
+        first, second = zip(*seeds_by_cell, strict=True)
         floors = [FAILED_RUN if name in study.methods else math.inf for name in names]
-        found = interval_over_policies(means[0], means[1], bound, floor=floors)
+        found = interval_over_policies(first, second, bound, floor=floors)
         finding = make_finding(found, verdict_vs_bound(found.low, found.high, bound), None)
     else:
         found = intervals[cells[0].policy]
