@@ -94,11 +94,22 @@ def test_three_base_policies_are_judged_together_too(study, paper):
     found = judge(three, paper, ABOVE, episodes=played(three, wins))
     assert [found.loc[(name, *PLACE[1:]), "verdict"] for name in ours] == ["holds"] * 3
     whole = found.loc[("one, two, three", *PLACE[1:])]
-    # Student's t of 85, 75, 100 has two degrees of freedom; below, 3SPO may fail on a base that is not among the three.
+    # Student's t of 85, 75, 100 has two degrees of freedom. Of nine runs less than that may have failed unseen.
     half = 4.3027 * np.std([85, 75, 100], ddof=1) / math.sqrt(3)
     assert (whole["measured"], whole["high"]) == pytest.approx((260 / 3, 260 / 3 + half), abs=1e-3)
-    assert 0 < whole["low"] < 260 / 3 - half
+    assert whole["low"] == pytest.approx(260 / 3 - half, abs=1e-3)
     assert whole["verdict"] == "holds"
+    # 100, 25 and 100 points are decided on each base by sixteen seeds, and vary too much between bases.
+    wins = {
+        ("threespo-literal", name): (count,) * 16 for name, count in zip(ours, (40, 10, 40), strict=True)
+    }
+    wins |= {("grpo", name): (0,) * 16 for name in ours}
+    uneven = judge(three, paper, ABOVE, episodes=played(three, wins))
+    assert [uneven.loc[(name, *PLACE[1:]), "verdict"] for name in ours] == ["holds"] * 3
+    whole = uneven.loc[("one, two, three", *PLACE[1:])]
+    half = 4.3027 * np.std([100, 25, 100], ddof=1) / math.sqrt(3)
+    assert (whole["measured"], whole["high"]) == pytest.approx((75, 75 + half), abs=1e-3)
+    assert (whole["low"] < 0, whole["verdict"]) == (True, "undecided")
     two = three.model_copy(update={"policies": dict.fromkeys(("one", "two"), small)})
     apart = judge(two, paper, ABOVE, episodes=played(two, wins))
     assert set(apart.index.get_level_values("policy")) == {"one", "two"}

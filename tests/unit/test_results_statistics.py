@@ -145,11 +145,26 @@ def test_seeds_that_share_a_base_are_pairs_of_one_unit():
     assert paired.p == pytest.approx(stats.ttest_rel(first, second).pvalue)
     assert paired.p < difference_interval(first, second).p
     assert math.isnan(difference_interval(first, second, units=[0, 1] * 3).low), "two bases"
-    # A failed run is one unit's: six chances to see one, or three.
     guarded = difference_interval(first, second, units=range(6), floor=0.0)
     assert guarded.p > paired.p
     with pytest.raises(ValueError, match="6 values of 5"):
         difference_interval(first, second, units=range(5))
+
+
+@pytest.mark.parametrize("bases", [3, 6])
+def test_what_failed_unseen_is_a_run_and_not_the_base_that_it_shares(bases):
+    """Six runs without spread: decided from the share on that six runs would show, on three bases as on six."""
+    share = 1 - 0.05 ** (1 / 6)
+    for margin, is_decided in ((0.01, True), (-0.01, False)):
+        other = 80 * (1 - share - margin)
+        found = difference_interval(
+            [80.0] * 6,
+            [other] * 6,
+            units=[seed % bases for seed in range(6)],
+            floor=0.0,
+            least_error=1e-6,
+        )
+        assert (found.p < 0.05) == is_decided
 
 
 def test_a_contrast_of_four_is_the_difference_of_two_differences():
@@ -269,10 +284,18 @@ def test_a_single_policys_difference_has_both_variances():
 
 
 def test_bases_count_once_each():
-    assert interval_over_policies([14.0, 26.0, 38.0], [10.0, 20.0, 30.0]) == mean_interval(
-        [4.0, 6.0, 8.0]
-    )
-    assert math.isnan(interval_over_policies([14.0, 26.0], [10.0, 20.0]).low)
+    first, second = [[13.0, 15.0], [26.0, 26.0], [37.0, 39.0]], [[10.0], [20.0], [30.0]]
+    found, expected = interval_over_policies(first, second), mean_interval([4.0, 6.0, 8.0])
+    assert (found.low, found.high, found.p) == pytest.approx((expected.low, expected.high, expected.p))
+    assert math.isnan(interval_over_policies(first[:2], second[:2]).low)
+    # What fails is a run: the more of them were seen, on whichever policy, the less can have been missed.
+    first = [[80.0], [82.0], [81.0]]
+    expected = interval_over_policies(first, second[:1] * 3)
+    ends = [
+        interval_over_policies([seeds * many for seeds in first], second[:1] * 3, floor=0.0).low
+        for many in (1, 3, 9)
+    ]
+    assert ends[0] < ends[1] < ends[2] <= expected.low
 
 
 def test_mean_and_spreads_of_a_worked_example():
