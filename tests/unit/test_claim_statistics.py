@@ -108,7 +108,7 @@ def test_three_base_policies_are_judged_together_too(study, paper):
     assert [uneven.loc[(name, *PLACE[1:]), "verdict"] for name in ours] == ["holds"] * 3
     whole = uneven.loc[("one, two, three", *PLACE[1:])]
     half = 4.3027 * np.std([100, 25, 100], ddof=1) / math.sqrt(3)
-    assert (whole["measured"], whole["high"]) == pytest.approx((75, 75 + half), abs=1e-3)
+    assert (whole["measured"], whole["high"]) == pytest.approx((75, 75 + half), abs=1e-2)
     assert (whole["low"] < 0, whole["verdict"]) == (True, "undecided")
     two = three.model_copy(update={"policies": dict.fromkeys(("one", "two"), small)})
     apart = judge(two, paper, ABOVE, episodes=played(two, wins))
