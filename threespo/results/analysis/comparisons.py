@@ -5,7 +5,7 @@ take a comparison's numbers and verdict from here, so that no difference has two
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -179,8 +179,20 @@ def _compare_pairs(
             p=found.p,
             family=family,
             arms=arms,
-            units=None if units is None else [units[seed] for seed in sorted(units)],
+            units=_list_shared(played, (method, other), units),
         )
+
+
+def _list_shared(
+    played: pd.DataFrame, pair: tuple[str, str], units: Mapping[int, int] | None
+) -> list[int] | None:
+    """Return of each training seed, in order, what both arms share; None if nothing, or if their seeds differ."""
+    if units is None:
+        return None
+    first, second = (
+        sorted(played.loc[played["method"] == name, "training_seed"].unique()) for name in pair
+    )
+    return [units[seed] for seed in first] if first == second else None
 
 
 def pairs_in_sentences(study: "Study", env: str, played: set[str]) -> list[tuple[str, str]]:
