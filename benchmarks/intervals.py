@@ -14,6 +14,12 @@ games as if independent. ``against a policy``: the same of the difference of a t
 mean against a bound that it is at; ``near``: that it is within 5 points of a number 5 points away; ``over bases``: a
 difference that bases have in both directions, each with four seeds an arm; ``sooner``: which of two equal methods reaches a
 success first, where a share of runs ends before it does.
+
+``one arm fails``: the true means are equal, failed runs included, and one arm alone has such runs, a share of which ends
+at 0 or at the base's 30; ``above`` and ``below`` are false verdicts that it is better and worse. ``one arm fails, Student``:
+the same by Welch's t alone. ``power, failed runs``: the share of trials that see so many points above 20 or 50 % where no
+run fails. ``tasks``: how often the interval of a mean misses the true success on all games there could be, of seeds that are
+equally good. ``pairs``: two methods that are equal on average, whose seeds share bases that differ; runs of one may fail.
 """
 
 import argparse
@@ -29,12 +35,15 @@ from scipy.stats import norm
 from benchmarks.machine import machine
 from threespo.files import write_json
 from threespo.results.analysis.statistics import (
+    FAILED_RUN,
     cluster_interval,
     difference_interval,
     difference_to_policy,
     equivalence_interval,
     interval_over_policies,
+    mean_interval,
     ratio_interval,
+    task_error,
 )
 from threespo.results.claims.finding import verdict_vs_bound, verdict_within
 from threespo.results.claims.learning import AXES, test_arrival
@@ -88,12 +97,11 @@ def main() -> None:
         )
         for place, (labels, trial) in enumerate(CELLS[name]()):
             random = np.random.default_rng([options.seed, list(CELLS).index(name), place])
-            rows.append(
-                {
-                    **labels,
-                    "percent": round(100 * float(np.mean(list(_played(trial, trials, random)))), 2),
-                }
-            )
+            verdicts = np.array(list(_played(trial, trials, random)), dtype=int)
+            row = {**labels, "percent": _percent(verdicts != 0)}
+            if name in WITH_SIDES:
+                row |= {"above": _percent(verdicts > 0), "below": _percent(verdicts < 0)}
+            rows.append(row)
         result[name] = {
             "largest": max(row["percent"] for row in rows),
             "smallest": min(row["percent"] for row in rows),
@@ -103,11 +111,15 @@ def main() -> None:
     write_json(options.out, result)
 
 
-Trial = Callable[[np.random.Generator, "Panel"], bool]
-"""(random numbers, games) -> whether the trial counts."""
+Trial = Callable[[np.random.Generator, "Panel"], int]
+"""(random numbers, games) -> whether the trial counts; of ``WITH_SIDES`` 1 for above, -1 for below, 0 for undecided."""
 
 
-def _played(trial: Trial, trials: int, random: np.random.Generator) -> Iterator[bool]:
+def _percent(is_counted: Array) -> float:
+    return round(100 * float(np.mean(is_counted)), 2)
+
+
+def _played(trial: Trial, trials: int, random: np.random.Generator) -> Iterator[int]:
     for _ in range(PANELS):
         panel = Panel(random.normal(0, DIFFICULTY, GAMES))
         for _ in range(trials // PANELS):
@@ -187,6 +199,135 @@ def _collapse() -> Iterator[tuple[dict[str, Any], Trial]]:
             yield {"seeds": list(seeds), "spread": spread}, _two(*arms)
 
 
+FAILING = [
+    (seeds, own, other, share, end)
+    for seeds in (3, 4, 5, 6, 8, 11, 12)
+    for own, other in ((3, 3), (6, 3), (13, 3), (3, 13), (13, 13))
+    for share in (1 / 6, 1 / 3)
+    for end in (0, 30)
+]
+
+
+def _one_fails(floor: float | None) -> Callable[[], Iterator[tuple[dict[str, Any], Trial]]]:
+    def cells() -> Iterator[tuple[dict[str, Any], Trial]]:
+        for seeds, own, other, share, end in FAILING:
+
+            def trial(
+                random: np.random.Generator,
+                panel: Panel,
+                seeds: int = seeds,
+                own: float = own,
+                other: float = other,
+                share: float = share,
+                end: float = end,
+            ) -> int:
+                first = failing_arm(random, panel, seeds, own, share, end)
+                return _side(first, arm(random, panel, seeds, other), floor)
+
+            labels = {"seeds": seeds, "spread": own, "other": other, "share": share, "end": end}
+            yield labels, trial
+
+    return cells
+
+
+def failing_arm(
+    random: np.random.Generator,
+    panel: Panel,
+    seeds: int,
+    spread: float,
+    share: float,
+    end: float,
+    mean: float = 50,
+) -> Array:
+    """Return an arm of which a share of runs ends at ``end``, and whose mean success is still ``mean``."""
+    runs = arm(random, panel, seeds, spread, (mean - share * end) / (1 - share))
+    failed = arm(random, panel, seeds, 0, end) if end else np.zeros_like(runs)
+    return np.where(random.random((seeds, 1)) < share, failed, runs)
+
+
+def _side(first: Array, second: Array, floor: float | None, units: Any = None) -> int:
+    """Return 1 where the first is said to be above, -1 where below, by the package's difference of two methods."""
+    error = task_error(first.mean(axis=0) - second.mean(axis=0), range(GAMES))
+    found = difference_interval(
+        first.mean(axis=1).tolist(),
+        second.mean(axis=1).tolist(),
+        floor=floor,
+        least_error=0.0 if floor is None else error,
+        units=units,
+    )
+    return int(found.low > 0) - int(found.high < 0)
+
+
+def _power_with_failures() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for seeds in (3, 5, 8, 12):
+        for spread in (3, 6, 13):
+            for low, points in ((20, 15), (20, 30), (20, 50), (50, 15), (50, 30)):
+
+                def trial(
+                    random: np.random.Generator,
+                    panel: Panel,
+                    seeds: int = seeds,
+                    spread: float = spread,
+                    low: float = low,
+                    points: float = points,
+                ) -> int:
+                    first = arm(random, panel, seeds, spread, low + points)
+                    return _side(first, arm(random, panel, seeds, spread, low), FAILED_RUN)
+
+                yield {"seeds": seeds, "spread": spread, "low": low, "points": points}, trial
+
+
+def _tasks() -> Iterator[tuple[dict[str, Any], Trial]]:
+    population = Panel(all_games())
+    for seeds in (3, 6, 12):
+        for success in (5, 50, 72, 98):
+
+            def trial(
+                random: np.random.Generator, panel: Panel, seeds: int = seeds, success: float = success
+            ) -> int:
+                games = random.normal(0, DIFFICULTY, GAMES)
+                odds = _odds(population.shifts(np.array([success]))[:, None] + games)
+                played = _played_games(random, np.repeat(odds, seeds, axis=0))
+                found = mean_interval(
+                    played.mean(axis=1).tolist(),
+                    least_error=task_error(played.mean(axis=0), range(GAMES)),
+                )
+                return int(not found.low <= success <= found.high)
+
+            yield {"seeds": seeds, "success": success}, trial
+
+
+def _pairs() -> Iterator[tuple[dict[str, Any], Trial]]:
+    for seeds, bases in ((6, 6), (6, 3), (12, 4), (12, 12)):
+        for effect in (0, 10):
+            for share in (0.0, 1 / 3):
+
+                def trial(
+                    random: np.random.Generator,
+                    panel: Panel,
+                    seeds: int = seeds,
+                    bases: int = bases,
+                    effect: float = effect,
+                    share: float = share,
+                ) -> int:
+                    units = np.arange(seeds) % bases
+                    levels = 50 + effect * random.standard_normal(bases)[units]
+                    # What a method gains differs from base to base as well.
+                    own = levels + effect / 2 * random.standard_normal(bases)[units]
+                    first = np.concatenate(
+                        [
+                            failing_arm(random, panel, 1, 6, share, 0, mean)
+                            for mean in np.clip(own, 5, 65)
+                        ]
+                    )
+                    second = np.concatenate(
+                        [arm(random, panel, 1, 6, mean) for mean in np.clip(levels, 5, 65)]
+                    )
+                    return _side(first, second, FAILED_RUN, units.tolist())
+
+                yield {"seeds": seeds, "bases": bases, "effect": effect, "share": share}, trial
+
+
 def _other_games() -> Iterator[tuple[dict[str, Any], Trial]]:
     population = Panel(all_games(OWN))
     for seeds in (3, 4, 12):
@@ -252,9 +393,10 @@ def _equivalence() -> Iterator[tuple[dict[str, Any], Trial]]:
             def trial(
                 random: np.random.Generator, panel: Panel, seeds: int = seeds, spread: float = spread
             ) -> bool:
-                found = equivalence_interval(
-                    *(arm(random, panel, seeds, spread, mean).mean(axis=1) for mean in (55, 50)), 5.0
+                first, second = (
+                    arm(random, panel, seeds, spread, mean).mean(axis=1).tolist() for mean in (55, 50)
                 )
+                found = equivalence_interval(first, second, 5.0)
                 return verdict_within(found.low, found.high, 5.0) == "holds"
 
             yield {"seeds": seeds, "spread": spread}, trial
@@ -267,9 +409,10 @@ def _ratio() -> Iterator[tuple[dict[str, Any], Trial]]:
             def trial(
                 random: np.random.Generator, _: Panel, seeds: int = seeds, spread: float = spread
             ) -> bool:
-                found = ratio_interval(
-                    *(np.exp(spread * random.standard_normal(seeds)) for _ in range(2))
+                first, second = (
+                    np.exp(spread * random.standard_normal(seeds)).tolist() for _ in range(2)
                 )
+                found = ratio_interval(first, second)
                 return verdict_vs_bound(found.low, found.high, 1.0) != "undecided"
 
             yield {"seeds": seeds, "spread": spread}, trial
@@ -367,13 +510,12 @@ def _over_bases() -> Iterator[tuple[dict[str, Any], Trial]]:
             def trial(
                 random: np.random.Generator, panel: Panel, bases: int = bases, effect: float = effect
             ) -> bool:
-                gaps = {}
-                for base in range(bases):
-                    means = (50 + effect * random.standard_normal(), 50)
-                    gaps[str(base)] = difference_interval(
-                        *(arm(random, panel, 4, 6, mean).mean(axis=1) for mean in means)
-                    )
-                found = interval_over_policies(gaps)
+                gaps = effect * random.standard_normal(bases)
+                first, second = (
+                    [arm(random, panel, 4, 6, mean).mean(axis=1).tolist() for mean in means]
+                    for means in (50 + gaps, np.full(bases, 50))
+                )
+                found = interval_over_policies(first, second)
                 return _verdict(found.low, found.high)
 
             yield {"bases": bases, "effect": effect}, trial
@@ -420,7 +562,14 @@ CELLS: dict[str, Callable[[], Iterator[tuple[dict[str, Any], Trial]]]] = {
     "near": _near,
     "over bases": _over_bases,
     "sooner": _sooner,
+    "one arm fails": _one_fails(FAILED_RUN),
+    "one arm fails, Student": _one_fails(None),
+    "power, failed runs": _power_with_failures,
+    "tasks": _tasks,
+    "pairs": _pairs,
 }
+
+WITH_SIDES = ("one arm fails", "one arm fails, Student", "pairs")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,18 @@ CLUSTER_COLUMNS = ("env", "policy", "split", "measure", "cluster", "tasks")
 
 CLAIM_COLUMNS = (
     *("claim", "rule", "env", "policy", "split", "measure", "preset", "method_of_paper"),
-    *("measured", "low", "high", "p", "p_adjusted", "seeds_needed", "verdict", "detail"),
+    *(
+        "measured",
+        "low",
+        "high",
+        "p",
+        "p_adjusted",
+        "family",
+        "tests",
+        "seeds_needed",
+        "verdict",
+        "detail",
+    ),
 )
 
 
@@ -157,7 +168,7 @@ def per_run(
 def differences(
     study: "Study", compared: list[Comparison], edges: "Mapping[Row, str] | None" = None
 ) -> "pd.DataFrame":
-    """Return how many points of success each trained method is above the reference, as the report's first table has it.
+    """Return how many points each trained method is above the reference, in every measure: one family, none left out.
 
     ``seeds_alone`` is how many training seeds an arm would decide an undecided one, if it were the only one; empty where it
     is more than a thousand. ``at_edge``, in studies with trials of learning rates, names the methods of a pair whose rate is
@@ -172,6 +183,7 @@ def differences(
             "env": one.env,
             "policy": one.policy,
             "split": one.split,
+            "measure": one.measure,
             "first": one.method,
             "second": one.other,
             "points": one.estimate,
@@ -179,6 +191,7 @@ def differences(
             "high": one.high,
             "p": one.p,
             "p_holm": one.p_holm,
+            "tests": one.tests,
             "side": one.verdict,
             "seeds_alone": one.seeds_needed(),
             **_name_edges(study, one, edges or {}),

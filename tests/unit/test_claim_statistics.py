@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -19,9 +20,10 @@ ABOVE = {"kind": "above", "upper": ["3spo"], "lower": ["grpo"], **SEEN}
 
 
 def test_a_claim_is_decided_by_welchs_t_over_seeds(study, paper):
-    episodes = played(study, {"threespo-literal": (38, 30, 34), "grpo": (20, 22, 15)})
+    episodes = played(study, {"threespo-literal": (38, 30, 34), "grpo": (2, 4, 3)})
     found = judge(study, paper, ABOVE, episodes=episodes).loc[PLACE]
-    expected = difference_interval([95.0, 75.0, 85.0], [50.0, 55.0, 37.5])
+    # Of three runs a share of 63 % that failed would not be seen once in twenty times.
+    expected = difference_interval([95.0, 75.0, 85.0], [5.0, 10.0, 7.5], floor=0.0)
     assert (found["measured"], found["low"], found["high"], found["p"]) == pytest.approx(
         (expected.estimate, expected.low, expected.high, expected.p)
     )
@@ -33,7 +35,7 @@ def test_an_undecided_claim_says_how_many_seeds_it_needs(study, paper):
     episodes = played(study, {"threespo-literal": (30, 20, 26), "grpo": (20, 22, 15)})
     found = judge(study, paper, ABOVE, episodes=episodes).loc[PLACE]
     assert found["verdict"] == "undecided"
-    assert found["seeds_needed"] == seeds_needed([75.0, 50.0, 65.0], [50.0, 55.0, 37.5]) > 3
+    assert found["seeds_needed"] == seeds_needed([75.0, 50.0, 65.0], [50.0, 55.0, 37.5], floor=0.0)
     two = judge(study, paper, ABOVE, episodes=episodes[episodes["training_seed"] < 2]).loc[PLACE]
     assert two["verdict"] == "undecided"
     assert two["detail"] == "threespo-literal and grpo; needs at least 3 training seeds, has 2"
@@ -83,20 +85,31 @@ def test_of_several_pairs_all_must_hold_and_any_may_fail():
 
 
 def test_three_base_policies_are_judged_together_too(study, paper):
-    """By the spread between bases: 3SPO is 50, 25 and 75 points above GRPO on them, with no spread between seeds."""
+    """By the spread between bases: 3SPO is 85, 75 and 100 points above GRPO on them, with no spread between seeds."""
     small = study.policies["tiny-s"]
     three = study.model_copy(update={"policies": dict.fromkeys(("one", "two", "three"), small)})
-    ours = {"one": 40, "two": 30, "three": 40}
+    ours = {"one": 40, "two": 40, "three": 40}
     wins = {("threespo-literal", name): (count,) * 3 for name, count in ours.items()}
-    wins |= {("grpo", "one"): (20,) * 3, ("grpo", "two"): (20,) * 3, ("grpo", "three"): (10,) * 3}
+    wins |= {("grpo", "one"): (6,) * 3, ("grpo", "two"): (10,) * 3, ("grpo", "three"): (0,) * 3}
     found = judge(three, paper, ABOVE, episodes=played(three, wins))
     assert [found.loc[(name, *PLACE[1:]), "verdict"] for name in ours] == ["holds"] * 3
     whole = found.loc[("one, two, three", *PLACE[1:])]
-    # Student's t of 25, 50, 75 has two degrees of freedom.
-    assert (whole["measured"], whole["low"]) == pytest.approx(
-        (50, 50 - 4.3027 * 25 / math.sqrt(3)), abs=1e-3
-    )
-    assert whole["verdict"] == "undecided"
+    # Student's t of 85, 75, 100 has two degrees of freedom. Of nine runs less than that may have failed unseen.
+    half = 4.3027 * np.std([85, 75, 100], ddof=1) / math.sqrt(3)
+    assert (whole["measured"], whole["high"]) == pytest.approx((260 / 3, 260 / 3 + half), abs=1e-3)
+    assert whole["low"] == pytest.approx(260 / 3 - half, abs=1e-3)
+    assert whole["verdict"] == "holds"
+    # 100, 25 and 100 points are decided on each base by sixteen seeds, and vary too much between bases.
+    wins = {
+        ("threespo-literal", name): (count,) * 16 for name, count in zip(ours, (40, 10, 40), strict=True)
+    }
+    wins |= {("grpo", name): (0,) * 16 for name in ours}
+    uneven = judge(three, paper, ABOVE, episodes=played(three, wins))
+    assert [uneven.loc[(name, *PLACE[1:]), "verdict"] for name in ours] == ["holds"] * 3
+    whole = uneven.loc[("one, two, three", *PLACE[1:])]
+    half = 4.3027 * np.std([100, 25, 100], ddof=1) / math.sqrt(3)
+    assert (whole["measured"], whole["high"]) == pytest.approx((75, 75 + half), abs=1e-2)
+    assert (whole["low"] < 0, whole["verdict"]) == (True, "undecided")
     two = three.model_copy(update={"policies": dict.fromkeys(("one", "two"), small)})
     apart = judge(two, paper, ABOVE, episodes=played(two, wins))
     assert set(apart.index.get_level_values("policy")) == {"one", "two"}

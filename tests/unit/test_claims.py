@@ -308,9 +308,11 @@ def test_several_rows_stand_with_the_pair_that_decides(study, paper):
 
 def test_a_pair_of_wide_spread_keeps_a_claim_open_though_its_mean_is_larger(study, paper):
     """HGPO wins all in one seed and nothing in the others: further below 3SPO on average than GRPO, and less surely."""
-    episodes = played(study, {"threespo-literal": 30, "grpo": 18, "hgpo": 0})
+    episodes = played(study, {"threespo-literal": 38, "grpo": 10, "hgpo": 0}, seeds=SEEDS)
     lucky = (episodes["method"] == "hgpo") & (episodes["training_seed"] == 0)
     episodes.loc[lucky, ["success", "score"]] = 1.0
+    alone = judge(study, paper, {**BEST, "lower": ["grpo"]}, episodes=episodes).loc[PLACE]
+    assert alone["verdict"] == "holds"
     found = judge(study, paper, {**BEST, "lower": ["grpo", "hgpo"]}, episodes=episodes).loc[PLACE]
     assert (found["verdict"], found["detail"].split(";")[0]) == (
         "undecided",
@@ -352,10 +354,10 @@ def test_fewer_than_three_training_seeds_decide_nothing(study, paper, seeds):
     assert math.isnan(found["low"])
 
 
-@pytest.mark.parametrize(("ours", "verdict"), [(39, "holds"), (38, "undecided"), (20, "fails")])
+@pytest.mark.parametrize(("ours", "verdict"), [(36, "holds"), (28, "undecided"), (10, "fails")])
 def test_a_claim_of_no_loss_allows_a_gain(study, paper, ours, verdict):
     rule = {"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -1.0, **SEEN}
-    episodes = played(study, {"hgpo": ours, "gigpo": 38})
+    episodes = played(study, {"hgpo": ours, "gigpo": 28})
     assert (
         judge(study, paper, rule, episodes=episodes).loc[
             ("tiny-s", "", "valid_seen", "success"), "verdict"
@@ -371,9 +373,9 @@ ALIKE = of_columns(measures.test_equal_success, "hgpo", "gigpo", margin=5.0)
     ("ours", "verdict"), [(30, "holds"), (32, "undecided"), (38, "fails"), (22, "fails")]
 )
 def test_rows_are_alike_within_a_margin(study, paper, ours, verdict):
-    found = judge(
-        study, paper, ALIKE, SEEN["columns"], episodes=played(study, {"hgpo": ours, "gigpo": 30})
-    )
+    # 5 of 75 points: of fewer than 43 runs, as large a share may have failed unseen.
+    episodes = played(study, {"hgpo": ours, "gigpo": 30}, seeds=range(50))
+    found = judge(study, paper, ALIKE, SEEN["columns"], episodes=episodes)
     found = found.loc[("tiny-s", "", "valid_seen", "success")]
     assert (found["verdict"], found["measured"]) == (verdict, pytest.approx(2.5 * (ours - 30)))
 
@@ -382,13 +384,13 @@ def test_rows_are_alike_within_a_margin(study, paper, ours, verdict):
     "rule", [{"kind": "above", "upper": ["hgpo"], "lower": ["gigpo"], "by": -5.0, **SEEN}, ALIKE]
 )
 @pytest.mark.parametrize(
-    ("ours", "other", "room"), [(0, 0, False), (39, 39, False), (6, 6, True), (30, 30, True)]
+    ("ours", "other", "room"), [(0, 0, False), (78, 78, False), (12, 12, True), (60, 60, True)]
 )
 def test_rows_that_win_nothing_or_everything_do_not_show_that_a_part_costs_nothing(
     study, paper, rule, ours, other, room
 ):
-    wins = {"hgpo": ours, "gigpo": other}
-    found = judge(study, paper, rule, SEEN["columns"], episodes=played(study, wins))
+    episodes = played(study, {"hgpo": ours, "gigpo": other}, seeds=range(70), games=80)
+    found = judge(study, paper, rule, SEEN["columns"], episodes=episodes)
     found = found.loc[("tiny-s", "", "valid_seen", "success")]
     assert found["verdict"] == ("holds" if room else "undecided")
     assert ("cannot be 5 points apart" in found["detail"]) is not room
@@ -409,15 +411,15 @@ def test_a_row_that_was_run_from_another_base_alone_shows_nothing_here(study, pa
         "by": -5.0,
         "columns": {"alfworld_in": None},
     }
-    found = judge(study, paper, rule, episodes=played(study, {"hgpo": 30, ("gigpo", "tiny-s"): 30}))
+    found = judge(study, paper, rule, episodes=played(study, {"hgpo": 30, ("gigpo", "tiny-s"): 20}))
     verdict = found["verdict"].loc[:, "", "valid_seen", "success"]
     assert verdict.to_dict() == {"tiny-s": "holds", "tiny-m": "undecided"}
 
 
-def in_order(study, paper, seeds=SEEDS, **wins):
+def in_order(study, paper, **wins):
     rule = of_columns(measures.test_order, "3spo", "hgpo", "grpo", "rloo")
     names = {"ours": "threespo-literal"}
-    episodes = played(study, {names.get(name, name): count for name, count in wins.items()}, seeds)
+    episodes = played(study, {names.get(name, name): count for name, count in wins.items()})
     return judge(study, paper, rule, SEEN["columns"], episodes=episodes).loc[PLACE]
 
 
@@ -427,7 +429,7 @@ def test_an_order_needs_the_neighbours_apart_that_the_paper_has_apart(study, pap
     assert in_order(study, paper, ours=37, hgpo=25, grpo=8, rloo=8)["verdict"] == "undecided", (
         "the means have no order"
     )
-    close = in_order(study, paper, seeds=(0, 1, 2), ours=26, hgpo=25, grpo=9, rloo=8)
+    close = in_order(study, paper, ours=26, hgpo=25, grpo=9, rloo=8)
     assert close["verdict"] == "undecided", "3SPO and HGPO are clearly apart in the paper"
 
 
@@ -462,7 +464,8 @@ def test_absolute_success_is_that_of_the_model_itself(study, paper):
     assert judge(study, paper, rule, columns, episodes=episodes)["verdict"].tolist() == ["not here"]
     whole = load_study(ROOT / "config" / "studies" / "paper.yaml")
     for wins, verdict in ((20, "holds"), (30, "fails")):
-        episodes = played(only(whole, ["threespo-literal"]), {"threespo-literal": wins})
+        # 5 of 50 points are less than what 28 runs may lose unseen.
+        episodes = played(only(whole, ["threespo-literal"]), {"threespo-literal": wins}, range(40))
         found = judge(whole, paper, rule, columns, episodes=episodes)
         assert found.loc[("qwen25-7b", "literal", "valid_seen", "success"), "verdict"] == verdict
 

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
@@ -69,14 +70,21 @@ def row(shown, method):
 
 
 def test_differences_are_welchs_and_the_paper_has_its_own(study):
-    wins = {"base": [2], "grpo": [20, 22, 24], "threespo-calibrated": [30, 33, 31], "strong": [36]}
+    wins = {"base": [2], "grpo": [2, 3, 4], "threespo-calibrated": [36, 38, 37], "strong": [36]}
     shown = shown_of(study, tables(study, wins))
     cell = row(shown, "threespo-calibrated")
-    percent = {name: [100 * won / GAMES for won in seeds] for name, seeds in wins.items()}
-    test = stats.ttest_ind(percent["threespo-calibrated"], percent["grpo"], equal_var=False)
-    assert cell["comparison"].estimate == pytest.approx(100 * (94 - 66) / 3 / GAMES)
+    # On GRPO's first 2 games both win all, on 4 to 35 3SPO alone; of the others one in three or two in three runs.
+    gaps = [0, 0, 100 / 3, 200 / 3, *[100] * 32, 200 / 3, 100 / 3, 0, 0]
+    error = stats.sem(gaps)
+    assert error > 2.5 * math.sqrt(2 / 3), "tasks alone give more than seeds do"
+    # The least favourable share of 3SPO's runs that may have failed unseen, with four degrees of freedom.
+    p = max(
+        (1 - share) ** 3 * 2 * stats.t.sf((85 - 92.5 * share) / error, 4)
+        for share in np.linspace(0, 0.9, 1000)
+    )
+    assert cell["comparison"].estimate == pytest.approx(100 * (111 - 9) / 3 / GAMES)
     assert cell["paper_gap"] == pytest.approx(93.2 - 70.1)
-    assert cell["comparison"].p == pytest.approx(2 * stats.t.sf(test.statistic, math.floor(test.df)))
+    assert cell["comparison"].p == pytest.approx(p, rel=1e-3)
     assert cell["comparison"].verdict == "above"
     assert [one["method"] for one in shown["outcome"]["rows"]] == [
         "base",
@@ -91,7 +99,7 @@ def test_a_difference_is_said_only_where_holms_correction_leaves_it(study):
     """A p of about 0.03 decides alone; beside one that is worth nothing it is doubled."""
     twin = {**study.methods, "twin": study.methods["threespo-calibrated"]}
     two = study.model_copy(update={"methods": twin})
-    wins = {"grpo": [20, 22, 24], "threespo-calibrated": [26, 29, 28], "twin": [20, 24, 23]}
+    wins = {"grpo": [11, 12, 13], "threespo-calibrated": [36, 38, 37], "twin": [11, 13, 14]}
     alone, beside = (
         shown_of(one, tables(one, {name: wins[name] for name in one.methods})) for one in (study, two)
     )

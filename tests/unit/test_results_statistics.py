@@ -12,6 +12,7 @@ from scipy import stats
 from threespo.results.analysis.statistics import (
     Interval,
     adjust_by_holm,
+    binomial_error,
     cluster_interval,
     contrast_interval,
     difference_interval,
@@ -22,6 +23,7 @@ from threespo.results.analysis.statistics import (
     ratio_interval,
     seeds_needed,
     seeds_needed_for_contrast,
+    task_error,
 )
 from threespo.results.analysis.summaries import (
     interval_unit,
@@ -82,10 +84,87 @@ def test_fewer_than_three_seeds_have_no_interval(few):
     assert mean_interval([50.0, 51.0]).estimate == 50.5
 
 
-def test_arms_without_any_spread_are_compared_exactly():
-    assert difference_interval([0.1] * 3, [0.1] * 3) == Interval(0, 0, 0, 1)
-    found = difference_interval([0.3] * 3, [0.1] * 3)
-    assert (found.low, found.high, found.p) == (pytest.approx(0.2), pytest.approx(0.2), 0)
+def test_arms_without_any_spread_have_that_of_their_tasks_or_decide_nothing():
+    for found in (mean_interval([72.0] * 3), difference_interval([72.0] * 3, [0.0] * 3)):
+        assert (found.estimate, math.isnan(found.low), math.isnan(found.p)) == (72, True, True)
+    # 108 of 150: the binomial's standard error is 3.67 points, with the degrees of freedom of three seeds.
+    won = np.repeat([100.0, 0.0], [108, 42])
+    error = math.sqrt(72 * 28 / 149)
+    assert task_error(won, range(150)) == pytest.approx(error)
+    assert binomial_error(72.0, 150) == pytest.approx(math.sqrt(72 * 28 / 150))
+    found = mean_interval([72.0] * 3, least_error=error)
+    assert found.high - 72 == pytest.approx(stats.t.ppf(0.975, 2) * error)
+    # All of 150: as if one more or less were, 100/150 of a point.
+    assert task_error(np.full(150, 100.0), range(150)) == pytest.approx(100 / 150)
+    assert binomial_error(100.0, 150) == pytest.approx(100 / 150)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 100), min_size=3, max_size=6), st.integers(0, 2**32), st.floats(0, 20))
+def test_tasks_and_failed_runs_never_narrow_an_interval(first, key, error):
+    """Nor does the side from which arms are seen, nor p that contradicts the interval."""
+    second = np.random.default_rng(key).uniform(0, 100, len(first)).tolist()
+    plain = difference_interval(first, second)
+    found = difference_interval(first, second, floor=0.0, least_error=error)
+    assert found.low <= plain.low
+    assert plain.high <= found.high
+    assert found.p >= plain.p - 1e-12
+    assert (found.p < 0.05) == (not found.low <= 0 <= found.high)
+    back = difference_interval(second, first, floor=0.0, least_error=error)
+    assert (back.low, back.high, back.p) == pytest.approx((-found.high, -found.low, found.p))
+    # The better arm higher by 10 points: not less decided.
+    better, worse = (first, second) if found.estimate > 0 else (second, first)
+    higher = difference_interval([value + 10 for value in better], worse, floor=0.0, least_error=error)
+    assert higher.p <= found.p + 1e-12
+
+
+@pytest.mark.parametrize("runs", [3, 5, 8, 12])
+def test_a_share_of_runs_that_never_was_seen_bounds_what_is_decided(runs):
+    """Without spread all that counts is how often no failed run is seen: (1 - q)^n is 5 % where q is this share."""
+    share = 1 - 0.05 ** (1 / runs)
+    for margin, is_decided in ((0.01, True), (-0.01, False)):
+        other = 80 * (1 - share - margin)
+        found = difference_interval([80.0] * runs, [other] * runs, floor=0.0, least_error=1e-6)
+        assert (found.p < 0.05) == is_decided
+    # Runs that end no lower than 60 lose a quarter as much; runs that cannot fail lose nothing.
+    assert difference_interval([80.0] * runs, [70.0] * runs, floor=60.0, least_error=1.0).p < (
+        0.05 if runs > 3 else 0.5
+    )
+    certain = difference_interval([80.0] * runs, [70.0] * runs, floor=math.inf, least_error=1.0)
+    assert certain == difference_interval([80.0] * runs, [70.0] * runs, least_error=1.0)
+
+
+def test_seeds_that_share_a_base_are_pairs_of_one_unit():
+    # Six seeds of three bases: pairs differ by 10, 12 | 20, 22 | 30, 32, so bases by 11, 21, 31.
+    second = [10.0, 50.0, 90.0, 12.0, 52.0, 88.0]
+    first = [value + gap for value, gap in zip(second, (10, 20, 30, 12, 22, 32), strict=True)]
+    found = difference_interval(first, second, units=[0, 1, 2, 0, 1, 2])
+    expected = mean_interval([11.0, 21.0, 31.0])
+    assert (found.low, found.high, found.p) == pytest.approx((expected.low, expected.high, expected.p))
+    paired = difference_interval(first, second, units=range(6))
+    assert paired.p == pytest.approx(stats.ttest_rel(first, second).pvalue)
+    assert paired.p < difference_interval(first, second).p
+    assert math.isnan(difference_interval(first, second, units=[0, 1] * 3).low), "two bases"
+    guarded = difference_interval(first, second, units=range(6), floor=0.0)
+    assert guarded.p > paired.p
+    with pytest.raises(ValueError, match="6 values of 5"):
+        difference_interval(first, second, units=range(5))
+
+
+@pytest.mark.parametrize("bases", [3, 6])
+def test_what_failed_unseen_is_a_run_and_not_the_base_that_it_shares(bases):
+    """Six runs without spread: decided from the share on that six runs would show, on three bases as on six."""
+    share = 1 - 0.05 ** (1 / 6)
+    for margin, is_decided in ((0.01, True), (-0.01, False)):
+        other = 80 * (1 - share - margin)
+        found = difference_interval(
+            [80.0] * 6,
+            [other] * 6,
+            units=[seed % bases for seed in range(6)],
+            floor=0.0,
+            least_error=1e-6,
+        )
+        assert (found.p < 0.05) == is_decided
 
 
 def test_a_contrast_of_four_is_the_difference_of_two_differences():
@@ -164,8 +243,8 @@ def test_what_no_number_of_seeds_decides():
     assert seeds_needed([1.0], FIRST) is None, "one seed has no spread"
     assert seeds_needed(FIRST, FIRST) is None, "no difference"
     assert seeds_needed([0.0, 100.0], [0.01, 100.0]) is None, "more than a thousand"
-    assert seeds_needed([1.0, 1.0], [2.0, 2.0]) == 3
-    assert seeds_needed([1.0, 1.0], [2.0, 2.0], null=-1.0) is None
+    assert seeds_needed([1.0, 1.0], [2.0, 2.0]) is None, "no spread was seen"
+    assert seeds_needed(FIRST, SECOND, floor=0.0) > seeds_needed(FIRST, SECOND)
     assert (
         seeds_needed(FIRST, SECOND)
         == seeds_needed_for_contrast([(1.0, FIRST), (-1.0, SECOND)])
@@ -205,12 +284,18 @@ def test_a_single_policys_difference_has_both_variances():
 
 
 def test_bases_count_once_each():
-    each = {
-        name: Interval(value, value - 1, value + 1, 0.01)
-        for name, value in (("a", 4.0), ("b", 6.0), ("c", 8.0))
-    }
-    assert interval_over_policies(each) == mean_interval([4.0, 6.0, 8.0])
-    assert math.isnan(interval_over_policies({"a": each["a"], "b": each["b"]}).low)
+    first, second = [[13.0, 15.0], [26.0, 26.0], [37.0, 39.0]], [[10.0], [20.0], [30.0]]
+    found, expected = interval_over_policies(first, second), mean_interval([4.0, 6.0, 8.0])
+    assert (found.low, found.high, found.p) == pytest.approx((expected.low, expected.high, expected.p))
+    assert math.isnan(interval_over_policies(first[:2], second[:2]).low)
+    # What fails is a run: the more of them were seen, on whichever policy, the less can have been missed.
+    first = [[80.0], [82.0], [81.0]]
+    expected = interval_over_policies(first, second[:1] * 3)
+    ends = [
+        interval_over_policies([seeds * many for seeds in first], second[:1] * 3, floor=0.0).low
+        for many in (1, 3, 9)
+    ]
+    assert ends[0] < ends[1] < ends[2] <= expected.low
 
 
 def test_mean_and_spreads_of_a_worked_example():
@@ -230,7 +315,8 @@ def test_one_seed_is_a_single_policy_judged_over_clusters():
     # Binomial, n = 100, p = 0.5: two standard errors of 5 points.
     assert (summary.low, summary.high) == pytest.approx((40, 60), abs=0.1)
     half = summarize(success, [place // 2 for place in range(100)])
-    assert (half.low, half.high) == (50, 50), "each cluster has one win in two"
+    # Each cluster has one win in two, so clusters do not vary: the error is that of one task.
+    assert half.high - 50 == pytest.approx(stats.t.ppf(0.975, 49))
 
 
 @settings(max_examples=40, deadline=None)
@@ -285,15 +371,52 @@ def test_what_is_compared_decides_the_kind_of_interval():
     def found(*pair):
         return method_difference(played, pair, "success", {"ours", "grpo"})
 
-    assert found("ours", "grpo") == difference_interval([87.5, 75.0, 62.5], [25.0, 75.0, 25.0])
+    gaps = np.mean(ours, axis=0) - np.mean([base, react, base], axis=0)
+    assert found("ours", "grpo") == difference_interval(
+        [87.5, 75.0, 62.5],
+        [25.0, 75.0, 25.0],
+        floor=0.0,
+        least_error=task_error(100.0 * gaps, [task.split("/")[0] for task in TASKS]),
+    )
     # Floors, not games: gaps of the four floors are 0, 100, 100 and 0.
     assert found("react", "base").low == pytest.approx(mean_interval([0.0, 100.0, 100.0, 0.0]).low)
     clusters = [task.split("/")[0] for task in TASKS]
     gain, loss = found("ours", "base"), found("base", "ours")
-    assert gain == difference_to_policy(100.0 * np.array(ours), 100.0 * np.array(base), clusters)
+    assert gain == difference_to_policy(
+        100.0 * np.array(ours), 100.0 * np.array(base), clusters, floor=0.0
+    )
     assert (loss.estimate, loss.low, loss.high, loss.p) == (
         -gain.estimate,
         -gain.high,
         -gain.low,
         gain.p,
     )
+
+
+def test_bases_pair_trained_seeds_with_their_own_base():
+    """Four seeds on two floors' worth of chances each: the gain of a seed is on the base that it started from."""
+    worse, better = [1, 0, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0, 0]
+    middle = [1, 1, 1, 1, 0, 0, 0, 0]
+    plus_one = [[1, 1, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0, 0, 0]]
+    plus_two = [[1, 1, 1, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0, 0]]
+    played = _played(
+        {"base": [worse, better, middle], "ours": plus_one + plus_two, "grpo": plus_one * 2}
+    )
+    units = {seed: seed % 3 for seed in range(6)}
+    gain = method_difference(played, ("ours", "base"), "success", {"ours", "grpo"}, units=units)
+    # Every base gains one game and two: 1.5 of 8. No spread between bases, so the tasks' error decides.
+    clusters = [task.split("/")[0] for task in TASKS]
+    rise = 100.0 * (np.mean(plus_one + plus_two, axis=0) - np.mean([worse, better, middle], axis=0))
+    assert gain.estimate == pytest.approx(100 * 1.5 / 8)
+    by_tasks = stats.t.ppf(0.975, 2) * task_error(rise, clusters)
+    assert gain.high - gain.estimate == pytest.approx(by_tasks), "a base cannot fail"
+    loss = method_difference(played, ("base", "ours"), "success", {"ours", "grpo"}, units=units)
+    assert (loss.low, loss.high, loss.p) == pytest.approx((-gain.high, -gain.low, gain.p))
+    apart, paired = (
+        method_difference(
+            played, ("ours", "grpo"), "success", {"ours", "grpo"}, units=kind, floor=math.inf
+        )
+        for kind in (None, units)
+    )
+    assert paired.estimate == pytest.approx(apart.estimate) == pytest.approx(100 * 0.5 / 8)
+    assert paired.high - paired.low < apart.high - apart.low

@@ -143,7 +143,7 @@ def paths(tmp_path, study):
         wins = [1] if run.method == "base" else [2, 3, 4] if run.method == "grpo" else [1, 1, 3]
         write_table(made.run(run).learning, played(wins, first=run.method != "base"))
     for run in probed_runs(study):
-        state = {"visits": 2.0, "counted_successes": 1.0, "gated": False}
+        state = {"visits": 2.0, "counted_successes": 1.0, "gated": False, "depth": 2}
         write_table(made.run(run).probe, [{"snapshot": 1, "successes": 3, "continuations": 4, **state}])
     return made
 

@@ -26,7 +26,7 @@ from threespo.results.analysis.curves import (
 )
 from threespo.results.analysis.rates import note_edges, rate_table, rows_at_edge, tuning_table
 from threespo.results.analysis.search_facts import collect_search_facts
-from threespo.results.analysis.statistics import mean_interval
+from threespo.results.analysis.statistics import Units, mean_interval
 from threespo.results.analysis.summaries import (
     Summary,
     episode_array,
@@ -46,7 +46,7 @@ from threespo.results.paper.state_scores import state_score_table
 from threespo.results.paper_numbers import PROMPTED_BASE, PaperNumbers, PaperResults, read_paper
 from threespo.results.provenance import provenance_table
 from threespo.results.settings import ResultSettings
-from threespo.study.matrix import decision_tree_rows
+from threespo.study.matrix import decision_tree_rows, units_of_seeds
 from threespo.tables import read_table, select_rows, write_table
 from threespo.theory.bandit import regret_table
 
@@ -275,6 +275,10 @@ def _main_row(
     # Seeds by evaluation seeds by games, in 0 to 1.
     success = episode_array(group, names)
     clusters = task_clusters(names["env"], sorted(group["task_id"].unique()))
+    units = units_of_seeds(study, names["env"], names["policy"])
+    shared = None
+    if units is not None and names["method"] in study.methods:
+        shared = [units[seed] for seed in sorted(group["training_seed"].unique())]
     return {
         **_describing_columns(study, names, paper),
         "seeds": success.shape[0],
@@ -283,21 +287,21 @@ def _main_row(
         "episodes": success.size,
         "clusters": len(set(clusters)),
         "interval": interval_unit(len(success)),
-        **asdict(summarize(success, clusters)),
+        **asdict(summarize(success, clusters, shared)),
         "first_mean": 100.0 * float(episode_array(group, names, "first_success").mean()),
-        **_score_columns(group, names, clusters),
+        **_score_columns(group, names, clusters, shared),
         "mean_steps": float(group["steps"].mean()),
         **_cost_columns(metrics, names),
     }
 
 
 def _score_columns(
-    group: pd.DataFrame, names: dict[str, str], clusters: Sequence[str]
+    group: pd.DataFrame, names: dict[str, str], clusters: Sequence[str], units: Units
 ) -> dict[str, float]:
     """Return the numbers of the score; NaN in environments that have success only."""
     if "score" not in presentation(names["env"]).measures:
         return {f"score_{field.name}": np.nan for field in fields(Summary)}
-    summary = summarize(episode_array(group, names, "score"), clusters)
+    summary = summarize(episode_array(group, names, "score"), clusters, units)
     return {f"score_{name}": value for name, value in asdict(summary).items()}
 
 

@@ -84,6 +84,20 @@ def reference_runs(study: Study) -> list[Run]:
     return runs
 
 
+def units_of_seeds(study: Study, env: str, policy: str) -> dict[int, int] | None:
+    """Return of each training seed what its runs of all methods share; None if they share nothing that is drawn.
+
+    That is the base, by its number, where there are several, and else the pool of tasks, by the seed.
+    """
+    bases = study.policies[policy].bases
+    # A base has the pools of its seeds, so seeds of one base are one unit however their pools were drawn.
+    if bases > 1:
+        return {seed: seed % bases for seed in study.seeds}
+    if study.at(env).training.pool_by_seed:
+        return {seed: seed for seed in study.seeds}
+    return None
+
+
 def prompted_runs(study: Study) -> list[Run]:
     """Return the rows of the prompting agents, which are of the main results.
 

@@ -5,7 +5,7 @@ take a comparison's numbers and verdict from here, so that no difference has two
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,9 +13,16 @@ import pandas as pd
 
 from threespo.envs.registry import presentation
 from threespo.methods.registry import searches
-from threespo.results.analysis.statistics import LEVEL, Interval, adjust_by_holm, seeds_needed
+from threespo.results.analysis.statistics import (
+    FAILED_RUN,
+    LEVEL,
+    Interval,
+    Units,
+    adjust_by_holm,
+    seeds_needed,
+)
 from threespo.results.analysis.summaries import method_difference, percent_by_seed
-from threespo.study.matrix import local_policies
+from threespo.study.matrix import local_policies, units_of_seeds
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -29,10 +36,15 @@ SAME_ROW = {"3spo_alpha_50": "3spo", "3spo_xi_10_zeta_01": "3spo"}
 """Rows of the paper's sensitivity tables that are 3SPO itself, and so need no run of their own."""
 
 Family = Literal["reference", "base", "presets"]
-"""What is corrected together. ``reference``: success of each trained method against the reference, in all environments and
-with all policies (the report's first table). ``base``: success and score of each trained method against the untrained base.
-``presets``: the other differences in sentences, of 3SPO's presets to GRPO and GiGPO, and of its variants to the preset that
-they vary."""
+"""What is corrected together: the comparisons that answer one question (``QUESTIONS``), in all environments, with all
+policies and in all measures, so that no measure of the same runs forms a smaller family of its own."""
+
+QUESTIONS: dict[Family, str] = {
+    "reference": "Which trained methods differ from the reference?",
+    "base": "Which trained methods differ from the untrained base?",
+    "presets": "Which presets of 3SPO differ from other baselines, and which variants from the preset that they vary?",
+}
+"""Each family by its question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +64,16 @@ class Comparison:
     p: float
     """Of no difference; NaN, like the interval, with too few training seeds."""
     family: Family
+    tests: int = 0
+    """Comparisons of the family that have a p."""
     p_holm: float = math.nan
-    """After Holm's correction for all comparisons of the family."""
+    """After Holm's correction for all of them."""
     verdict: Side = "undecided"
     """By ``p_holm``."""
     arms: tuple[Sequence[float], Sequence[float]] = field(default=((), ()), repr=False)
     """Percent of each training seed, of the method and of the other."""
+    units: Units = field(default=None, repr=False)
+    """Of each training seed, what both arms share."""
 
     def reversed(self) -> "Comparison":
         """Return the same comparison, from the other method's side."""
@@ -82,10 +98,15 @@ class Comparison:
         """Return the training seeds an arm that would decide the comparison alone; None where decided or unknown."""
         if self.verdict != "undecided":
             return None
-        return seeds_needed(*self.arms)
+        # A policy that is not trained has no seeds to add.
+        if len(self.arms[0]) != len(self.arms[1]):
+            return None
+        return seeds_needed(*self.arms, floor=FAILED_RUN, units=self.units)
 
 
-COMPARISON_COLUMNS = tuple(column.name for column in fields(Comparison) if column.name != "arms")
+COMPARISON_COLUMNS = tuple(
+    column.name for column in fields(Comparison) if column.name not in ("arms", "units")
+)
 
 
 def compare_methods(
@@ -119,27 +140,28 @@ def compare_methods(
 
 def _withhold(comparison: Comparison) -> Comparison:
     """Return a comparison without its verdict, and without arms: more seeds would not decide it."""
-    return replace(comparison, verdict="undecided", arms=((), ()))
+    return replace(comparison, verdict="undecided", arms=((), ()), units=None)
 
 
 def _compare_pairs(
     study: "Study", env: str, policy: str, split: str, played: pd.DataFrame
 ) -> Iterator[Comparison]:
     methods = set(played["method"])
+    units = units_of_seeds(study, env, policy)
     measures = [name for name in ("success", "score") if name in presentation(env).measures]
     pairs = [(pair, measure) for pair in pairs_in_sentences(study, env, methods) for measure in measures]
     reference = reference_method(study)
     if reference is not None and reference in methods:
         others = [name for name in study.methods if name in methods and name != reference]
-        pairs += [((name, reference), "success") for name in others]
+        pairs += [((name, reference), measure) for name in others for measure in measures]
 
     # Without repetition: a pair of the sentences may be one with the reference as well, and counting it twice
     # would make Holm's correction too strong.
     for (method, other), measure in dict.fromkeys(pairs):
         family: Family = "base" if other == "base" else "presets"
-        if other == reference and measure == "success":
+        if other == reference:
             family = "reference"
-        found = method_difference(played, (method, other), measure, study.methods)
+        found = method_difference(played, (method, other), measure, study.methods, units=units)
         arms = (
             percent_by_seed(played[played["method"] == method], measure),
             percent_by_seed(played[played["method"] == other], measure),
@@ -157,7 +179,20 @@ def _compare_pairs(
             p=found.p,
             family=family,
             arms=arms,
+            units=_list_shared(played, (method, other), units),
         )
+
+
+def _list_shared(
+    played: pd.DataFrame, pair: tuple[str, str], units: Mapping[int, int] | None
+) -> list[int] | None:
+    """Return of each training seed, in order, what both arms share; None if nothing, or if their seeds differ."""
+    if units is None:
+        return None
+    first, second = (
+        sorted(played.loc[played["method"] == name, "training_seed"].unique()) for name in pair
+    )
+    return [units[seed] for seed in first] if first == second else None
 
 
 def pairs_in_sentences(study: "Study", env: str, played: set[str]) -> list[tuple[str, str]]:
@@ -202,10 +237,12 @@ def _correct_families(comparisons: list[Comparison]) -> list[Comparison]:
     corrected = list(comparisons)
     for family in dict.fromkeys(comparison.family for comparison in comparisons):
         indices = [i for i, comparison in enumerate(comparisons) if comparison.family == family]
-        adjusted = adjust_by_holm([comparisons[i].p for i in indices])
+        p_values = [comparisons[i].p for i in indices]
+        tests = sum(not math.isnan(p) for p in p_values)
+        adjusted = adjust_by_holm(p_values)
         for index, p_holm in zip(indices, adjusted, strict=True):
             verdict = side_of(comparisons[index].estimate, p_holm)
-            corrected[index] = replace(comparisons[index], p_holm=p_holm, verdict=verdict)
+            corrected[index] = replace(comparisons[index], tests=tests, p_holm=p_holm, verdict=verdict)
     return corrected
 
 

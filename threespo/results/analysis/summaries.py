@@ -1,7 +1,7 @@
 """Success and scores of a study's methods with their intervals, from its episodes."""
 
 import math
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,16 @@ import numpy as np
 from threespo.envs.registry import presentation
 from threespo.errors import InputError
 from threespo.results.analysis.statistics import (
+    FAILED_RUN,
     Array,
     Interval,
+    Units,
     cluster_interval,
     difference_interval,
     difference_to_policy,
     mean_interval,
+    task_error,
+    unit_means,
 )
 from threespo.study.confirmatory import MIN_SEEDS
 
@@ -33,25 +37,29 @@ class Summary:
     evaluation_std: float
     """Standard deviation (n - 1) over evaluation seeds, averaged over training seeds; NaN with one evaluation seed."""
     low: float
-    """Lower end of the 95 % interval: Student's t over training seeds; with one seed, which is a single policy, over
-    clusters of its tasks. NaN where there are fewer than ``MIN_SEEDS`` of them. Ends are cut at 0 and 100."""
+    """Lower end of the 95 % interval: Student's t over training seeds (or the bases that they share), with no less error
+    than that of the tasks; with one seed, which is a single policy, over clusters of its tasks. NaN where there are fewer
+    than ``MIN_SEEDS`` of them. Ends are cut at 0 and 100."""
     high: float
 
 
-def summarize(success: Array, clusters: Sequence[Hashable]) -> Summary:
+def summarize(success: Array, clusters: Sequence[Hashable], units: Units = None) -> Summary:
     """Return mean, spreads and interval of one method's success or score.
 
     Args:
         success: success or score in 0 to 1, (training seeds, evaluation seeds, games).
         clusters: of each game, see :func:`cluster_interval`.
+        units: of each training seed, what it shares with other seeds, which are averaged for the interval.
     """
     percent = 100.0 * success.astype(np.float64)
     seed_means = percent.mean(axis=(1, 2))
 
     # Evaluation seeds replay the same weights on the same games: they are averaged, and are no independent runs.
-    interval = mean_interval(seed_means)
+    by_game = percent.mean(axis=(0, 1))
+    by_unit = seed_means if units is None else unit_means(seed_means, units)
+    interval = mean_interval(by_unit.tolist(), least_error=task_error(by_game, clusters))
     if len(seed_means) == 1:
-        interval = cluster_interval(percent.mean(axis=(0, 1)), clusters)
+        interval = cluster_interval(by_game, clusters)
 
     spreads = [_sample_std(evaluations) for evaluations in percent.mean(axis=2)]
     return Summary(
@@ -130,6 +138,9 @@ def method_difference(
     measure: str,
     trained: Collection[str],
     null: float = 0.0,
+    *,
+    units: Mapping[int, int] | None = None,
+    floor: float = FAILED_RUN,
 ) -> Interval:
     """Return how many points one method is above another.
 
@@ -140,24 +151,64 @@ def method_difference(
         measure: ``success`` or ``score``.
         trained: the study's methods; all others are single policies, without training seeds.
         null: the difference in points that ``p`` tests.
+        units: of each training seed, what it shares with that seed of other methods (``study.matrix.units_of_seeds``);
+            None if seeds of two methods are independent.
+        floor: percent at which failed runs of a trained method end.
 
     Returns:
-        The difference of the means in percentage points, positive if the first is above: over training seeds, or clusters
-        of tasks, or both.
+        The difference of the means in percentage points, positive if the first is above: over training seeds, units that
+        they share, clusters of tasks, or seeds and clusters.
     """
     games = [percent_by_game(played[played["method"] == name], measure) for name in pair]
-    # Seeds of two methods are independent runs, so they are not paired even where they have the same number.
-    if set(pair) <= set(trained):
-        first, second = (frame.mean(axis=1).to_list() for frame in games)
-        return difference_interval(first, second, null)
+    # A method that was not played here is no arm of no success.
+    if any(frame.empty for frame in games):
+        return Interval(math.nan)
+    clusters = task_clusters(str(played["env"].iloc[0]), list(games[0].columns))
+    # Only what is trained fails.
+    floors = [floor if name in trained else math.inf for name in pair]
+    has_runs = [name in trained or len(frame) > 1 for name, frame in zip(pair, games, strict=True)]
+
+    shared = None
+    if units is not None and all(has_runs):
+        games, shared = _pair_seeds(games, [name in trained for name in pair], units)
+
+    upper, lower = (frame.to_numpy(dtype=np.float64) for frame in games)
+    # Seeds of two methods are independent runs, so they are not paired even where they have the same number,
+    # unless they share what varies.
+    if all(has_runs):
+        return difference_interval(
+            upper.mean(axis=1).tolist(),
+            lower.mean(axis=1).tolist(),
+            null,
+            floor=floors,
+            least_error=task_error(upper.mean(axis=0) - lower.mean(axis=0), clusters),
+            units=shared,
+        )
 
     # A single policy has one row of games. Its games are paired with those of the other: they are the same.
-    upper, lower = (frame.to_numpy(dtype=np.float64) for frame in games)
-    clusters = task_clusters(str(played["env"].iloc[0]), list(games[0].columns))
     if pair[0] in trained:
-        return difference_to_policy(upper, lower[0], clusters, null)
+        return difference_to_policy(upper, lower[0], clusters, null, floor=floor)
     if pair[1] in trained:
         # The function takes the trained method first: the sign of all numbers but p is turned back.
-        found = difference_to_policy(lower, upper[0], clusters, -null)
+        found = difference_to_policy(lower, upper[0], clusters, -null, floor=floor)
         return Interval(-found.estimate, -found.high, -found.low, found.p)
-    return cluster_interval(upper[0] - lower[0], clusters, null)
+    return cluster_interval(upper.mean(axis=0) - lower.mean(axis=0), clusters, null)
+
+
+def _pair_seeds(
+    games: "Sequence[pd.DataFrame]", are_trained: Sequence[bool], units: Mapping[int, int]
+) -> "tuple[list[pd.DataFrame], list[int]]":
+    """Return the rows of both methods seed by seed, as far as both have them, and the unit of each."""
+    # Several bases are rows whose seed is the number of the base, which is the unit: one row for each seed on it.
+    row_of_seed = [
+        {seed: seed if is_trained else units[seed] for seed in units} for is_trained in are_trained
+    ]
+    seeds = [
+        seed
+        for seed in units
+        if all(rows[seed] in frame.index for rows, frame in zip(row_of_seed, games, strict=True))
+    ]
+    paired = [
+        frame.loc[[rows[seed] for seed in seeds]] for rows, frame in zip(row_of_seed, games, strict=True)
+    ]
+    return paired, [units[seed] for seed in seeds]

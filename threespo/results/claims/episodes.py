@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from threespo.results.analysis.statistics import (
+    FAILED_RUN,
     contrast_interval,
     difference_to_policy,
     seeds_needed_for_contrast,
@@ -19,6 +20,7 @@ from threespo.results.claims.evidence import (
     Column,
     Evidence,
     find_column,
+    list_units,
     paper_gap,
     policies_for_models,
     policy_for_model,
@@ -64,6 +66,11 @@ class ColumnSuccess:
         return self.evidence.study.policies[self.policy].stands_for
 
     @property
+    def units(self) -> list[int] | None:
+        """Of each training seed, in order, what its runs share."""
+        return list_units(self.evidence.study, self.column.env, self.policy)
+
+    @property
     def missing(self) -> list[str]:
         """Rows that the study lacks."""
         return [row for row in self.rows if row not in self.success]
@@ -101,7 +108,7 @@ def test_level(setting: ColumnSuccess, within: float) -> tuple[Finding, float | 
     is_model_itself = setting.evidence.study.policies[setting.policy].kind == "pretrained"
     if not is_model_itself or setting.missing:
         return Finding("not here"), paper
-    found = test_within(setting.success[row], within, setting.column.printed or 0.0)
+    found = test_within(setting.success[row], within, setting.column.printed or 0.0, floor=FAILED_RUN)
     return combine({row: found}), paper
 
 
@@ -112,7 +119,9 @@ def test_equal_success(setting: ColumnSuccess, margin: float) -> tuple[Finding, 
     if setting.missing:
         return Finding("not here"), paper
     # Two rows that are not significantly apart may only have too few seeds: equality needs a margin.
-    found = test_equivalence(setting.success[upper], setting.success[lower], margin)
+    found = test_equivalence(
+        setting.success[upper], setting.success[lower], margin, floor=FAILED_RUN, units=setting.units
+    )
     found = guard_floor_ceiling(found, (setting.success[upper], setting.success[lower]), margin)
     return combine({f"{upper} and {lower}": found}), paper
 
@@ -125,7 +134,9 @@ def test_order(setting: ColumnSuccess) -> tuple[Finding, None]:
     """
     present = [row for row in setting.rows if row in setting.success]
     pairs = {
-        f"{upper} and {lower}": test_difference(setting.success[upper], setting.success[lower])
+        f"{upper} and {lower}": test_difference(
+            setting.success[upper], setting.success[lower], floor=FAILED_RUN, units=setting.units
+        )
         for upper, lower in itertools.combinations(present, 2)
     }
     if not pairs:
@@ -191,6 +202,7 @@ def _test_gain(
 ) -> Finding:
     study = evidence.study
     terms: list[tuple[float, Values]] = []
+    shared: list[list[int]] = []
     for sign, model in zip((1.0, -1.0), models, strict=True):
         policy = policy_for_model(study, model)
         if policy is None:
@@ -205,11 +217,16 @@ def _test_gain(
             percent_by_seed(played[played["method"] == name], column.measure) for name in names
         )
         terms += [(sign, upper), (-sign, lower)]
+        shared += filter(None, [list_units(study, column.env, policy)])
 
-    # A difference of two differences: four independent arms of seeds, one Welch interval.
-    found = contrast_interval(terms)
+    # A difference of two differences: four independent arms of seeds, one Welch interval. Where seeds share something, the
+    # unit is what the fewest share.
+    units = min(shared, key=lambda of_policy: len(set(of_policy)), default=None)
+    found = contrast_interval(terms, floor=FAILED_RUN, units=units)
     verdict = verdict_vs_bound(found.low, found.high, 0.0)
-    finding = make_finding(found, verdict, seeds_needed_for_contrast(terms))
+    finding = make_finding(
+        found, verdict, seeds_needed_for_contrast(terms, floor=FAILED_RUN, units=units)
+    )
     words = f"{rows[0]} and {rows[1]}, {models[0]} and {models[1]}"
     return require_min_seeds(finding.with_detail(words), min(len(values) for _, values in terms))
 

@@ -13,7 +13,7 @@ from threespo.results.analysis.comparisons import SAME_ROW, Comparison, compare_
 from threespo.results.analysis.summaries import percent_by_seed
 from threespo.results.claims.seeds import Values
 from threespo.results.paper_numbers import UNSEEN_SPLITS, PaperNumbers, parse_column
-from threespo.study.matrix import local_policies, prompted_runs
+from threespo.study.matrix import local_policies, prompted_runs, units_of_seeds
 
 if TYPE_CHECKING:
     from threespo.study.config import Study
@@ -96,6 +96,12 @@ class Cell(NamedTuple):
         return [name for names in found.values() for name in names]
 
 
+def list_units(study: "Study", env: str, policy: str) -> list[int] | None:
+    """Return of each training seed, in order, what runs of it share there; None if nothing."""
+    units = units_of_seeds(study, env, policy)
+    return None if units is None else [units[seed] for seed in sorted(units)]
+
+
 def presets_to_judge(study: "Study", env: str, rows: Sequence[str]) -> list[str | None]:
     """Return the presets of 3SPO for which a claim on these rows is decided; only None where it is not about 3SPO."""
     if not any(row.startswith("3spo") for row in rows):
@@ -131,6 +137,11 @@ class RowRuns:
         """The study's method for each row that it has."""
         found = {row: self.cell.find_method(self.study, row) for row in self.rows}
         return {row: name for row, name in found.items() if name}
+
+    @property
+    def units(self) -> list[int] | None:
+        """Of each training seed, in order, what its runs share; None if nothing (``study.matrix.units_of_seeds``)."""
+        return list_units(self.study, self.cell.env, self.cell.policy)
 
     @property
     def missing(self) -> list[str]:

@@ -36,6 +36,10 @@ class Finding:
     """Training seeds that would decide the claim, with means and spreads as they are; NaN where unknown or decided."""
     p_holm: float = math.nan
     """After Holm's correction in the table of comparisons; NaN for what is not in it, which ``apply_holm`` corrects."""
+    family: str = ""
+    """The question whose comparisons the table corrected together; "" for what is not in it."""
+    tests: float = math.nan
+    """Tests of the family."""
 
     def with_detail(self, words: str) -> "Finding":
         """Return the finding with more for the reader, in front of its detail."""
@@ -185,6 +189,17 @@ def _family(row: Row) -> Hashable:
     return row.get("env"), row.get("split"), is_training, row.get("method_of_paper", True)
 
 
+def _describe_family(row: Row) -> str:
+    """Return the question of a family, in words."""
+    subject = (
+        "the course of training" if row.get("measure") == "training" else f"split {row.get('split')}"
+    )
+    methods = (
+        "the paper's method" if row.get("method_of_paper", True) else "presets that replace a part of it"
+    )
+    return f"Which claims hold of {methods}, {row.get('env')}, {subject}?"
+
+
 def _test_key(row: Row) -> Hashable:
     names = ["policy", "preset", "measure", "measured", "low", "high", "p"]
     # A rank test has no numbers but p, of which few seeds allow only some: different comparisons share them.
@@ -199,8 +214,11 @@ def _correct_row(row: Row, family: Mapping[Hashable, float]) -> Row:
     p_adjusted = row.get("p_holm", math.nan)
     # What the table of comparisons has corrected keeps its verdict: one number has one. It stays a member of the claims'
     # family, which makes the correction of the others no weaker.
+    corrected_in = {"family": row.get("family", ""), "tests": row.get("tests", math.nan)}
     if math.isnan(p_adjusted):
         p_adjusted = family.get(_test_key(row), math.nan)
+        if not math.isnan(p_adjusted):
+            corrected_in = {"family": _describe_family(row), "tests": float(len(family))}
         if verdict in ("holds", "fails") and p_adjusted >= LEVEL:
             verdict = "undecided"
             detail = join_details(detail, describe_correction(row["p"], p_adjusted, len(family)))
@@ -212,6 +230,7 @@ def _correct_row(row: Row, family: Mapping[Hashable, float]) -> Row:
         seeds_needed = float(scaled) if is_useful else math.nan
     return {
         **row,
+        **corrected_in,
         "verdict": verdict,
         "detail": detail,
         "p_adjusted": p_adjusted,

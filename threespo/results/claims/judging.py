@@ -46,11 +46,11 @@ from threespo.results.paper_numbers import DETAILED_ENVIRONMENT
 
 VERDICT_COLUMNS = (
     "claim", "text", "where", "rule", "env", "policy", "split", "measure", "preset", "method_of_paper",
-    "printed", "paper", "measured", "low", "high", "p", "p_adjusted", "seeds_needed", "verdict", "detail",
+    "printed", "paper", "measured", "low", "high", "p", "p_adjusted", "family", "tests", "seeds_needed", "verdict", "detail",
 )  # fmt: skip
 """``method_of_paper``: whether the row is about the paper's method, or about a preset of ours in its place."""
 
-NUMBERS = ("printed", "paper", "measured", "low", "high", "p", "p_adjusted", "seeds_needed")
+NUMBERS = ("printed", "paper", "measured", "low", "high", "p", "p_adjusted", "tests", "seeds_needed")
 
 
 def judge_claims(claims: tuple[Claim, ...], evidence: Evidence) -> pd.DataFrame:

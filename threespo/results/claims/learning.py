@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from threespo.results.analysis.curves import first_reached
-from threespo.results.analysis.statistics import LEVEL, ratio_interval
+from threespo.results.analysis.statistics import FAILED_RUN, LEVEL, Units, ratio_interval
 from threespo.results.claims.evidence import Evidence, RowRuns, Run
 from threespo.results.claims.finding import Finding, Verdict, combine, require_min_seeds
 from threespo.results.claims.seeds import test_difference, test_ratio
@@ -55,7 +55,7 @@ def compare_arrivals(
     """Decide by how many times the generations of ``upper`` each of ``lower`` needs to reach a success in 0 to 1."""
 
     def compare(upper_runs: list[Run], lower_runs: list[Run], row: str) -> dict[str, Finding]:
-        found = test_arrival(upper_runs, lower_runs, (upper, row), success, at_least)
+        found = test_arrival(upper_runs, lower_runs, (upper, row), success, at_least, runs.units)
         return {f"{upper} and {row}": found}
 
     return _compare_curves(runs, evidence, upper, lower, compare)
@@ -67,6 +67,7 @@ def test_arrival(
     names: tuple[str, str],
     success: float,
     at_least: float = 1.0,
+    units: Units = None,
 ) -> Finding:
     """Decide by the ratio of the generations after which a success is first reached, lower over upper.
 
@@ -89,7 +90,7 @@ def test_arrival(
             lower_times = [first_reached(run, success, axis) for run in lower_runs]
             ratio = ratio_interval(lower_times, upper_times).estimate
             other_ratios.append(f"{ratio:.2f} in {words}")
-        found = test_ratio(lower_arrivals, upper_arrivals, at_least)
+        found = test_ratio(lower_arrivals, upper_arrivals, at_least, units=units)
         return found.with_detail(f"the ratio is {', '.join(other_ratios)}")
 
     # Without an arrival there is no ratio, and leaving such runs out would favour the method that has them.
@@ -131,7 +132,8 @@ def _test_order_of_arrival(
         return Finding("undecided", detail=words)
 
     # Ranks need no size of what was not observed. Exact, since the normal approximation is for more than a few
-    # seeds; three against three have p of 0.1 at least, and so never a verdict.
+    # seeds; three against three have p of 0.1 at least, and so never a verdict. Of independent runs, also where
+    # seeds share a pool or base: what they share moves both rows alike, so the test is cautious.
     test = stats.mannwhitneyu(scaled_times, other_times, alternative="two-sided", method="exact")
     p = float(test.pvalue)
     pairs = list(itertools.product(scaled_times, other_times))
@@ -162,7 +164,9 @@ def lead_at_shares(
             upper_success = [_success_after(run, share * end) for run in upper_runs]
             lower_success = [_success_after(run, share * end) for run in lower_runs]
             name = f"{upper} and {row} after {share:.0%} of {end:,.0f} generations"
-            findings[name] = test_difference(upper_success, lower_success, by)
+            findings[name] = test_difference(
+                upper_success, lower_success, by, floor=FAILED_RUN, units=runs.units
+            )
         return findings
 
     return _compare_curves(runs, evidence, upper, lower, compare)
@@ -173,7 +177,8 @@ def compare_mean_success(runs: RowRuns, evidence: Evidence, upper: str, lower: S
 
     def compare(upper_runs: list[Run], lower_runs: list[Run], row: str) -> dict[str, Finding]:
         upper_success, lower_success = _mean_success_of_both(upper_runs, lower_runs)
-        return {f"{upper} and {row}": test_difference(upper_success, lower_success)}
+        found = test_difference(upper_success, lower_success, floor=FAILED_RUN, units=runs.units)
+        return {f"{upper} and {row}": found}
 
     return _compare_curves(runs, evidence, upper, lower, compare)
 
@@ -192,7 +197,7 @@ def higher_column_with_higher_success(
             return {name: Finding("not here")}
 
         # Which method should have more success depends on which has more of the column: first that is decided.
-        order = test_difference(upper_shares, lower_shares)
+        order = test_difference(upper_shares, lower_shares, units=runs.units)
         words = f"shares differ by {order.measured:+.1f} points"
         if not math.isnan(order.low):
             words += f" ({order.low:+.1f} to {order.high:+.1f})"
@@ -203,7 +208,9 @@ def higher_column_with_higher_success(
         success_with_more, success_with_less = _mean_success_of_both(upper_runs, lower_runs)
         if order.verdict == "fails":
             success_with_more, success_with_less = success_with_less, success_with_more
-        found = test_difference(success_with_more, success_with_less).with_detail(words)
+        found = test_difference(
+            success_with_more, success_with_less, floor=FAILED_RUN, units=runs.units
+        ).with_detail(words)
         # Both have to be true, the order of shares and that of success, so the larger p is that of the claim.
         return {name: replace(found, p=max(found.p, order.p))}
 
@@ -214,12 +221,12 @@ def compare_steadiness(runs: RowRuns, evidence: Evidence, upper: str, lower: str
     """Decide by the standard deviation of success about its straight line over the last half of training."""
 
     def compare(upper_runs: list[Run], lower_runs: list[Run], row: str) -> dict[str, Finding]:
-        return {f"{row} and {upper}": _test_steadiness(upper_runs, lower_runs)}
+        return {f"{row} and {upper}": _test_steadiness(upper_runs, lower_runs, runs.units)}
 
     return _compare_curves(runs, evidence, upper, [lower], compare)
 
 
-def _test_steadiness(upper_runs: list[Run], lower_runs: list[Run]) -> Finding:
+def _test_steadiness(upper_runs: list[Run], lower_runs: list[Run], units: Units) -> Finding:
     # The last half only: while success rises fast, a straight line does not describe it.
     deviations: list[list[float]] = []
     for row_runs in (lower_runs, upper_runs):
@@ -228,7 +235,7 @@ def _test_steadiness(upper_runs: list[Run], lower_runs: list[Run]) -> Finding:
             words = f"fewer than {MIN_SNAPSHOTS} snapshots in the last half of training"
             return Finding("undecided", detail=words)
         deviations.append([_deviation_from_line(half) for half in halves])
-    return test_difference(deviations[0], deviations[1])
+    return test_difference(deviations[0], deviations[1], units=units)
 
 
 def _deviation_from_line(half: Run) -> float:

@@ -5,8 +5,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from threespo.results.analysis.comparisons import Comparison, find_comparison
+from threespo.results.analysis.comparisons import QUESTIONS, Comparison, find_comparison
 from threespo.results.analysis.statistics import (
+    FAILED_RUN,
     Interval,
     interval_over_policies,
     seeds_needed,
@@ -17,6 +18,7 @@ from threespo.results.claims.evidence import (
     Column,
     Evidence,
     find_column,
+    list_units,
     paper_gap,
     presets_to_judge,
 )
@@ -33,7 +35,7 @@ from threespo.results.claims.finding import (
 from threespo.results.claims.rules import Above
 from threespo.results.claims.seeds import guard_floor_ceiling
 from threespo.study.confirmatory import MIN_SEEDS
-from threespo.study.matrix import local_policies
+from threespo.study.matrix import local_policies, units_of_seeds
 
 VERDICTS: dict[str, Verdict] = {"above": "holds", "below": "fails", "undecided": "undecided"}
 """What a comparison says of the claim that its method is above the other."""
@@ -108,25 +110,37 @@ def _test_pair(
     intervals: dict[str, Interval] = {}
     arms: list[list[float]] = []
     names_by_cell = []
+    seeds_by_cell: list[tuple[list[float], list[float]]] = []
     for cell in cells:
         upper, lower = (str(cell.find_method(study, row)) for row in pair)
+        units = units_of_seeds(study, cell.env, cell.policy)
         names_by_cell.append((upper, lower))
         assert column.episodes is not None
         played = column.episodes[column.episodes["policy"] == cell.policy]
         intervals[cell.policy] = method_difference(
-            played, (upper, lower), column.measure, study.methods, bound
+            played, (upper, lower), column.measure, study.methods, bound, units=units
         )
         # Prompted rows have no training seeds to spread over, so only trained ones can have too few.
         trained = [name for name in (upper, lower) if name in study.methods]
-        arms += [percent_by_seed(played[played["method"] == name], column.measure) for name in trained]
+        seeds = {
+            name: percent_by_seed(played[played["method"] == name], column.measure)
+            for name in (upper, lower)
+        }
+        seeds_by_cell.append((seeds[upper], seeds[lower]))
+        arms += [seeds[name] for name in trained]
 
     names = names_by_cell[0]
     if len(cells) > 1:
-        found = interval_over_policies(intervals, bound)
+        first, second = zip(*seeds_by_cell, strict=True)
+        floors = [FAILED_RUN if name in study.methods else math.inf for name in names]
+        found = interval_over_policies(first, second, bound, floor=floors)
         finding = make_finding(found, verdict_vs_bound(found.low, found.high, bound), None)
     else:
         found = intervals[cells[0].policy]
-        needed = seeds_needed(arms[0], arms[1], bound) if len(arms) == 2 else None
+        needed = None
+        if len(arms) == 2:
+            shared = list_units(study, column.env, cells[0].policy)
+            needed = seeds_needed(arms[0], arms[1], bound, floor=FAILED_RUN, units=shared)
         finding = make_finding(found, verdict_vs_bound(found.low, found.high, bound), needed)
         # The table of comparisons tests differences from 0 only; a claim with another bound has a p of its own.
         listed = None
@@ -135,7 +149,7 @@ def _test_pair(
                 evidence.comparisons, names, column.env, cells[0].policy, column.split, column.measure
             )
         if listed is not None:
-            finding = _take_verdict(finding, listed, evidence)
+            finding = _take_verdict(finding, listed)
 
     finding = require_min_seeds(finding, min(map(len, arms), default=MIN_SEEDS))
     # Below 0 the claim is that something costs little, which rows at 0 or 100 % satisfy without showing it.
@@ -144,11 +158,15 @@ def _test_pair(
     return " and ".join(names), finding
 
 
-def _take_verdict(finding: Finding, listed: Comparison, evidence: Evidence) -> Finding:
+def _take_verdict(finding: Finding, listed: Comparison) -> Finding:
     """Return the finding with the verdict that the table of comparisons has on the same difference."""
-    corrected = replace(finding, verdict=VERDICTS[listed.verdict], p_holm=listed.p_holm)
+    corrected = replace(
+        finding,
+        verdict=VERDICTS[listed.verdict],
+        p_holm=listed.p_holm,
+        family=QUESTIONS[listed.family],
+        tests=listed.tests,
+    )
     if corrected.verdict == finding.verdict:
         return corrected
-    family = [found for found in evidence.comparisons if found.family == listed.family]
-    tests = sum(not math.isnan(found.p) for found in family)
-    return corrected.with_detail(describe_correction(listed.p, listed.p_holm, tests))
+    return corrected.with_detail(describe_correction(listed.p, listed.p_holm, listed.tests))

@@ -21,7 +21,7 @@ def compare_loops(runs: RowRuns, evidence: Evidence, upper: str, lower: str) -> 
     upper_percent = [100.0 * float(run["back"].iloc[0]) for run in by_row[upper]]
     lower_percent = [100.0 * float(run["back"].iloc[0]) for run in by_row[lower]]
     words = f"{mean(upper_percent):.1f} and {mean(lower_percent):.1f} % of sampled steps lead back"
-    return test_difference(upper_percent, lower_percent).with_detail(words)
+    return test_difference(upper_percent, lower_percent, units=runs.units).with_detail(words)
 
 
 def compare_next_states(runs: RowRuns, evidence: Evidence, row: str) -> Finding:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from threespo.results.analysis.statistics import (
-    LEVEL,
     Interval,
-    contrast_interval,
+    Units,
     difference_interval,
     equivalence_interval,
+    equivalence_of,
     mean_interval,
     ratio_interval,
     seeds_needed,
@@ -35,24 +35,42 @@ def mean(values: Values) -> float:
     return sum(values) / len(values)
 
 
-def test_difference(first: Values, second: Values, bound: float = 0.0) -> Finding:
-    """Return whether the mean of ``first`` is above that of ``second`` by more than ``bound``, by Welch's interval."""
-    found = difference_interval(first, second, bound)
+def test_difference(
+    first: Values,
+    second: Values,
+    bound: float = 0.0,
+    *,
+    floor: float | None = None,
+    units: Units = None,
+) -> Finding:
+    """Return whether the mean of ``first`` is above that of ``second`` by more than ``bound``, by Welch's interval.
+
+    ``floor`` and ``units`` are those of ``contrast_interval``: where failed runs end, and what seeds of both rows share.
+    """
+    found = difference_interval(first, second, bound, floor=floor, units=units)
     verdict = verdict_vs_bound(found.low, found.high, bound)
-    finding = make_finding(found, verdict, seeds_needed(first, second, bound))
+    needed = seeds_needed(first, second, bound, floor=floor, units=units)
+    finding = make_finding(found, verdict, needed)
     return require_min_seeds(finding, min(len(first), len(second)))
 
 
-def test_ratio(first: Values, second: Values, bound: float = 1.0, at_most: bool = False) -> Finding:
+def test_ratio(
+    first: Values,
+    second: Values,
+    bound: float = 1.0,
+    at_most: bool = False,
+    *,
+    units: Units = None,
+) -> Finding:
     """Return whether the ratio of two geometric means is above ``bound``, or below it with ``at_most``."""
     # Divided by the bound, so that p is that of a ratio at the bound: ``ratio_interval`` tests a ratio of 1.
-    scaled = ratio_interval([value / bound for value in first], second)
+    scaled = ratio_interval([value / bound for value in first], second, units=units)
     found = Interval(bound * scaled.estimate, bound * scaled.low, bound * scaled.high, scaled.p)
     needed = None
     if not math.isnan(scaled.estimate):
         first_logs = [math.log(value) for value in first]
         second_logs = [math.log(value) for value in second]
-        needed = seeds_needed(first_logs, second_logs, math.log(bound))
+        needed = seeds_needed(first_logs, second_logs, math.log(bound), units=units)
 
     # An interval below the bound is what the claim says then. NaN stays undecided either way.
     verdict = verdict_vs_bound(found.low, found.high, bound)
@@ -72,26 +90,33 @@ def test_mean(values: Values, bound: float = 0.0, below: bool = False) -> Findin
     return require_min_seeds(make_finding(found, verdict, needed), len(values))
 
 
-def test_within(values: Values, margin: float, around: float = 0.0) -> Finding:
+def test_within(
+    values: Values, margin: float, around: float = 0.0, *, floor: float | None = None
+) -> Finding:
     """Return whether the mean is within ``margin`` of a number, by two one-sided tests (90 % interval)."""
-    # As in ``equivalence_interval``: of the two one-sided tests that at the nearer bound decides.
-    deviations = [value - around for value in values]
-    nearer_bound = math.copysign(margin, sum(deviations))
-    deviation = contrast_interval([(1.0, deviations)], nearer_bound, level=2 * LEVEL)
-    found = Interval(
-        deviation.estimate + around, deviation.low + around, deviation.high + around, deviation.p / 2
-    )
-    verdict = verdict_within(deviation.low, deviation.high, margin)
-    needed = seeds_needed_for_contrast([(1.0, deviations)], nearer_bound)
+    # A number is an arm that never varies nor fails.
+    found = equivalence_of([(1.0, values)], margin, around, floor=floor)
+    verdict = verdict_within(found.low - around, found.high - around, margin)
+    nearer_bound = around + math.copysign(margin, found.estimate - around)
+    needed = seeds_needed_for_contrast([(1.0, values)], nearer_bound, floor=floor)
     return require_min_seeds(make_finding(found, verdict, needed), len(values))
 
 
-def test_equivalence(first: Values, second: Values, margin: float) -> Finding:
+def test_equivalence(
+    first: Values,
+    second: Values,
+    margin: float,
+    *,
+    floor: float | None = None,
+    units: Units = None,
+) -> Finding:
     """Return whether two means are no further apart than ``margin``, by two one-sided tests (90 % interval)."""
-    found = equivalence_interval(first, second, margin)
+    found = equivalence_interval(first, second, margin, floor=floor, units=units)
     nearer_bound = math.copysign(margin, found.estimate)
     verdict = verdict_within(found.low, found.high, margin)
-    finding = make_finding(found, verdict, seeds_needed(first, second, nearer_bound))
+    finding = make_finding(
+        found, verdict, seeds_needed(first, second, nearer_bound, floor=floor, units=units)
+    )
     return require_min_seeds(finding, min(len(first), len(second)))
 
 

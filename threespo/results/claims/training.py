@@ -43,7 +43,7 @@ def compare_states(
         upper_states = [_states_after(run, generations) for run in by_row[upper]]
         lower_states = [_states_after(run, generations) for run in by_row[row]]
         words = f"{mean(upper_states):,.0f} and {mean(lower_states):,.0f} after {generations:,.0f} generations"
-        found = test_ratio(upper_states, lower_states, at_least)
+        found = test_ratio(upper_states, lower_states, at_least, units=runs.units)
         findings[f"to {row}"] = found.with_detail(words)
     return _require_spent_budget(combine(findings, runs.missing), by_row, runs)
 
@@ -58,7 +58,7 @@ def compare_rollouts(
     upper_parts, lower_parts = _common_epochs(by_row[upper], by_row[lower])
     upper_cost = [float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in upper_parts]
     lower_cost = [float(part["generations"].iloc[-1] / part["tasks"].sum()) for part in lower_parts]
-    found = test_ratio(upper_cost, lower_cost, at_least)
+    found = test_ratio(upper_cost, lower_cost, at_least, units=runs.units)
     capped = max(_share_of_capped_searches(upper_parts), _share_of_capped_searches(lower_parts))
     found = found.with_detail(
         f"{mean(upper_cost):,.0f} and {mean(lower_cost):,.0f} generations a task; "
@@ -96,9 +96,8 @@ def compare_rollouts_of_searched_tasks(
             _generations(part) / tasks for part, tasks in zip(lower_parts, lower_tasks, strict=True)
         ]
         words = f"{mean(upper_cost):,.0f} and {mean(lower_cost):,.0f} generations a searched task"
-        findings[f"to {row}"] = test_ratio(upper_cost, lower_cost, at_most, at_most=True).with_detail(
-            words
-        )
+        found = test_ratio(upper_cost, lower_cost, at_most, at_most=True, units=runs.units)
+        findings[f"to {row}"] = found.with_detail(words)
     return _require_spent_budget(combine(findings, runs.missing), by_row, runs)
 
 
@@ -125,9 +124,8 @@ def compare_rollouts_of_successes(
 
     upper_cost = [_generations(part) / float(part["epoch_successes"].sum()) for part in upper_parts]
     lower_cost = [_generations(part) / float(part["epoch_successes"].sum()) for part in lower_parts]
-    found = test_ratio(upper_cost, lower_cost, at_least).with_detail(
-        f"{mean(upper_cost):,.0f} and {mean(lower_cost):,.0f} generations for each path that was won"
-    )
+    words = f"{mean(upper_cost):,.0f} and {mean(lower_cost):,.0f} generations for each path that was won"
+    found = test_ratio(upper_cost, lower_cost, at_least, units=runs.units).with_detail(words)
     return _require_spent_budget(found, by_row, runs)
 
 
@@ -184,12 +182,14 @@ def compare_throughout(
         if within is not None:
             upper_means = upper_points.mean(axis=1).tolist()
             lower_means = lower_points.mean(axis=1).tolist()
-            findings[f"from {row}"] = test_equivalence(upper_means, lower_means, within)
+            findings[f"from {row}"] = test_equivalence(
+                upper_means, lower_means, within, units=runs.units
+            )
             continue
         for part in range(PARTS):
             upper_part = upper_points[:, part].tolist()
             lower_part = lower_points[:, part].tolist()
-            found = test_difference(upper_part, lower_part, by)
+            found = test_difference(upper_part, lower_part, by, units=runs.units)
             findings[f"from {row} in part {part + 1} of {PARTS}"] = found
     return _require_spent_budget(combine(findings, runs.missing), by_row, runs)
 
