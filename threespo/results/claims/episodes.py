@@ -67,8 +67,11 @@ class ColumnSuccess:
 
     @property
     def units(self) -> list[int] | None:
-        """Of each training seed, in order, what its runs share."""
-        return list_units(self.evidence.study, self.column.env, self.policy)
+        """Of each training seed, in order, what its runs share; None if nothing, or if a row lacks seeds, as an agent does."""
+        shared = list_units(self.evidence.study, self.column.env, self.policy)
+        if shared is None or any(len(values) != len(shared) for values in self.success.values()):
+            return None
+        return shared
 
     @property
     def missing(self) -> list[str]:
