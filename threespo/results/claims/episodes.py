@@ -67,7 +67,7 @@ class ColumnSuccess:
 
     @property
     def units(self) -> list[int] | None:
-        """Of each training seed, in order, what its runs share; None if nothing, or if a row lacks seeds, as an agent does."""
+        """Of each training seed, in order, what its runs share; None if nothing, or if a row, as an agent, lacks seeds."""
         shared = list_units(self.evidence.study, self.column.env, self.policy)
         if shared is None or any(len(values) != len(shared) for values in self.success.values()):
             return None
