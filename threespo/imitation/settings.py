@@ -39,6 +39,10 @@ SIZES = {
 """``s`` stands in for the paper's 1.5B model, ``m`` (about four times larger) for its 7B."""
 
 
+MICRO_BATCH_TOKENS = 2048
+"""Tokens of a forward pass of a warm start. Longer ones are no faster, and their activations take gigabytes."""
+
+
 class WarmStartSettings(Settings):
     """How a pretrained model gets its start: it imitates the environment's scripted expert on the paper's prompt and tags.
 

@@ -37,7 +37,11 @@ from threespo.imitation.cloning import (
 )
 from threespo.imitation.curriculum import Curriculum, Stage, curriculum_of
 from threespo.imitation.measure import measure_play
-from threespo.imitation.settings import BasePolicySettings, WarmStartSettings
+from threespo.imitation.settings import (
+    MICRO_BATCH_TOKENS,
+    BasePolicySettings,
+    WarmStartSettings,
+)
 from threespo.learner.forward import Group, ResponseScorer, cut_micro_batches, pack_groups
 from threespo.paths import MANIFEST, POLICY_FILE, base_folder
 from threespo.policy.model import Policy, load_policy, parse_dtype
@@ -46,9 +50,6 @@ from threespo.policy.settings import TemplateSettings
 from threespo.rng import derive
 from threespo.runs.checkpoint import lock_run
 from threespo.runs.setup import make_sampler
-
-MICRO_BATCH_TOKENS = 2048
-"""Tokens of a forward pass. Longer ones are no faster, and their activations take gigabytes."""
 
 WARM_UP_SHARE = 0.1
 """Share of the steps over which the rate rises."""

@@ -7,6 +7,7 @@ run. The model lies in it as one quantised GGUF file. Made of it, once, is a com
 
 import hashlib
 import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -104,9 +105,9 @@ def model_folder(name: str, package: ModelPackage) -> Path:
 
 
 def _cache() -> Path:
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HOME) / "threespo"
+    # As the hub's library has it, which takes a while to import.
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("HF_HOME") or caches / "huggingface") / "threespo"
 
 
 def _provide_wheel(name: str, package: ModelPackage) -> Path:

@@ -10,6 +10,7 @@ from threespo.errors import InputError
 from threespo.files import read_json
 from threespo.imitation.settings import SIZES
 from threespo.policy.named.catalogue import read_named_models
+from threespo.policy.packaged_model import model_folder
 from threespo.study.config import PolicySettings
 
 TINY_VOCABULARY = {"alfworld": 690, "webshop": 2494}
@@ -102,11 +103,12 @@ def shape_of(policy: PolicySettings, env: str) -> ModelShape:
             tied=True,
         )
 
-    named = read_named_models().get(str(policy.source))
-    source = named.hub if named else str(policy.source)
+    source = str(policy.source)
     file = find_model_config(source)
     if file is not None:
         return _read_config(file)
+    named = read_named_models().get(source)
+    source = named.hub if named else source
     if source in KNOWN_SHAPES:
         return KNOWN_SHAPES[source]
     known = ", ".join(KNOWN_SHAPES)
@@ -117,7 +119,13 @@ def shape_of(policy: PolicySettings, env: str) -> ModelShape:
 
 
 def find_model_config(source: str) -> Path | None:
-    """Return the configuration of a model in a folder or in the hub's cache; ``None`` if it is in neither."""
+    """Return the configuration of a model in a folder, the hub's cache or a package; ``None`` if it is in none of them."""
+    named = read_named_models().get(source)
+    if named and named.package:
+        packaged = model_folder(source, named.package) / "config.json"
+        return packaged if packaged.is_file() else None
+    source = named.hub if named else source
+
     # Where huggingface_hub caches, without importing it.
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")

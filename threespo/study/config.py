@@ -58,7 +58,8 @@ class PolicySettings(SamplingSettings, PolicyScale):
     """``tiny`` only: ``planted`` is a good clone made careless on purpose, ``early`` one whose cloning was stopped early."""
     bases: Annotated[int, Field(ge=1, le=MAX_SEEDS), Later] = 1
     """Of what is cloned: base policies of so many cloning seeds. A run starts from base number (training seed modulo
-    ``bases``), so that what training gains is averaged over bases; with as many bases as training seeds every seed has its own."""
+    ``bases``), so that what training gains is averaged over bases; with as many bases as training seeds every seed has its
+    own."""
     source: str | None = Field(default=None, min_length=1)
     """``pretrained`` only: a name that ``threespo model`` lists, such as smollm2-135m, a local folder, or a hub name such as
     Qwen/Qwen2.5-1.5B-Instruct."""

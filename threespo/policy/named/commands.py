@@ -60,8 +60,8 @@ def _find_model(name: str) -> NamedModel:
     models = read_named_models()
     if name not in models:
         raise InputError(
-            f"threespo model {name[:80]}: no such name; there are {format_names(models)}. Any other model is named in a study "
-            "by its folder or hub name."
+            f"threespo model {name[:80]}: no such name; there are {format_names(models)}. Any other model is named in a "
+            "study by its folder or hub name."
         )
     return models[name]
 
@@ -74,7 +74,7 @@ def _list_models(models: dict[str, NamedModel]) -> Iterator[str]:
             package = model.package
             size = format_bytes(package.wheel_bytes)
             folder = format_bytes(package.folder_bytes)
-            yield f"    package {package.project} {package.version} ({size}), which becomes a folder of {folder}"
+            yield f"    package {package.project} {package.version} ({size}), for a folder of {folder}"
             yield f"    or, not quantised, the hub's {model.hub}"
         else:
             yield f"    hub {model.hub} ({commit}), {format_bytes(model.weights_bytes)}"
