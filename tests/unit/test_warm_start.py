@@ -29,7 +29,9 @@ from threespo.policy.model import load_policy
 from threespo.results.analysis.caveats import list_caveats
 from threespo.rng import derive
 from threespo.runs.setup import read_weights_source
-from threespo.study.config import Study
+from threespo.scaling.job_groups import group_jobs
+from threespo.scaling.workload import text_lengths
+from threespo.study.config import PolicySettings, Study
 from threespo.study.load import load_study
 from threespo.study.matrix import reference_runs
 
@@ -364,3 +366,40 @@ def test_a_start_changes_the_key_of_no_other_policy(model):
         policy = plain.policies["big"].model_copy(update={"source": source})
         named = plain.model_copy(update={"policies": {"big": policy}})
         assert wanted.items() <= key_of("policy", named, NAME).items()
+
+
+@pytest.mark.parametrize(
+    ("source", "stands_for", "warm", "wanted"),
+    [
+        ("qwen2.5-1.5b", "qwen2.5-1.5b-instruct", None, True),
+        ("some/folder", "qwen2.5-1.5b-instruct", None, True),
+        ("smollm2-135m", "qwen2.5-1.5b-instruct", None, False),
+        ("qwen2.5-7b", "qwen2.5-1.5b-instruct", None, False),
+        ("qwen2.5-1.5b", "qwen2.5-1.5b-instruct", {"examples": 5}, False),
+    ],
+)
+def test_only_the_model_itself_has_the_papers_absolute_success(source, stands_for, warm, wanted):
+    policy = PolicySettings(
+        kind="pretrained",
+        source=source,
+        stands_for=stands_for,
+        warm_start=WarmStartSettings(**warm) if warm else None,
+    )
+    assert policy.is_model_itself is wanted
+
+
+def test_a_plan_counts_what_a_start_reads_draws_and_learns(model):
+    study = make_study(model, bases=2)
+    (group,) = (
+        group for group in group_jobs(study) if group.name == "alfworld/big" and group.stage == "policy"
+    )
+    text = text_lengths("alfworld", study.policies["big"])
+    assert group.work.packed == 2 * 40 * (text.prompt + text.response)
+    assert group.work.scored == 2 * 40 * text.response
+    # Forward and backward, once; steps of four demonstrations.
+    assert (group.work.passes, group.work.steps) == (3.0, 20)
+    # Two games of three steps at two temperatures, for each base.
+    assert group.work.generations == 2 * 2 * 2 * 3
+    assert group.shape is not None
+    # Weights, gradients and two moments in float32.
+    assert group.checkpoint == 12 * group.shape.parameters

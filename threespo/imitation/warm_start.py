@@ -305,12 +305,11 @@ class WarmCloner:
             "last_loss": sum(self.losses[-tenth:]) / tenth,
         }
 
-    def train(self, state: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> None:
-        """Take all steps, from the checkpoint in ``state`` on if there is one, showing progress on stderr.
+    def train(self, state: Path) -> None:
+        """Take all steps, showing progress on stderr.
 
         Args:
-            state: the checkpoint's file; it stays.
-            checkpoint_seconds: least time between two checkpoints.
+            state: file of the checkpoint, from which training goes on if it is there; it stays.
         """
         optimizer = make_optimizer(self.policy.model, self.learning_rate)
         _restore(state, self.policy.model, optimizer, self.losses)
@@ -336,7 +335,7 @@ class WarmCloner:
                 speed = tokens_done / (now - start)
                 print_progress("warm start", share, self.losses[-10:], speed, tokens_left)
                 shown = now
-            if now - saved >= checkpoint_seconds and tokens_left:
+            if now - saved >= CHECKPOINT_SECONDS and tokens_left:
                 _save(state, self.policy.model, optimizer, self.losses)
                 saved = time.perf_counter()
         self.policy.model.eval()

@@ -116,6 +116,15 @@ class PolicySettings(SamplingSettings, PolicyScale):
             raise ValueError("'vllm' has settings, but 'sampler' is 'torch': leave one of the two out")
         return self
 
+    @property
+    def is_model_itself(self) -> bool:
+        """Whether the base is the model that it stands for, as it was published: only then is absolute success the paper's."""
+        if self.kind != "pretrained" or self.warm_start is not None:
+            return False
+        named = read_named_models().get(self.source or "")
+        # A folder may be of any model; its owner says what it stands for.
+        return named is None or named.hub.partition("/")[2].lower() == self.stands_for
+
     def sampling(self, gpus: int) -> SamplingSettings:
         """Return how a job with ``gpus`` GPUs loads and samples the policy: with the sampler that ``auto`` means there."""
         automatic = "vllm" if gpus and self.kind == "pretrained" else "torch"
