@@ -118,7 +118,7 @@ class PolicySettings(SamplingSettings, PolicyScale):
 
     @property
     def is_model_itself(self) -> bool:
-        """Whether the base is the model that it stands for, as it was published: only then is absolute success the paper's."""
+        """Whether the base is the published model that it stands for: only then is its absolute success the paper's."""
         if self.kind != "pretrained" or self.warm_start is not None:
             return False
         named = read_named_models().get(self.source or "")
