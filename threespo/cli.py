@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
 
 EXTRA_BY_MODULE = {
-    **dict.fromkeys(
-        ("accelerate", "deepspeed", "gguf", "jaxtyping", "openai", "pandas", "pyarrow"), "train"
-    ),
+    **dict.fromkeys(("deepspeed", "gguf", "jaxtyping", "openai", "pandas", "pyarrow"), "train"),
     **dict.fromkeys(("huggingface_hub", "safetensors", "tokenizers", "torch", "transformers"), "train"),
     **dict.fromkeys(("jinja2", "matplotlib", "papermill", "seaborn", "snakemake"), "workflow"),
     **dict.fromkeys(("alfworld", "textworld"), "oracle"),

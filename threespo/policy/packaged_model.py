@@ -205,21 +205,17 @@ def dequantise(file: Path, folder: Path) -> str:
     """
     import torch
     from tokenizers import pre_tokenizers
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    disable_progress_bar()
     location: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
-    quantised: Any = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **location)
-    config = quantised.config
-    # A model that was read from GGUF counts as quantised and refuses to be saved; a new one of the same numbers does not.
-    del config.quantization_config
-    # A title, which would be taken for the place where the model lies.
-    config._name_or_path = ""
-    config.architectures = [type(quantised).__name__]
-    model = type(quantised)(config)
-    model.load_state_dict(quantised.state_dict())
-    model.generation_config = quantised.generation_config
+    config = AutoConfig.from_pretrained(file.parent, **location)
+    model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    # Not ``from_pretrained``: what it reads from GGUF counts as quantised and refuses to be saved; and it asks for
+    # accelerate, which, once installed, every import of transformers loads. A tied head is not in the file.
+    weights = load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=model)["tensors"]
+    model.load_state_dict(weights, strict=False)
+    model.tie_weights()
     model.save_pretrained(folder)
 
     tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, **location)
