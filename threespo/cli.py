@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from threespo.study.config import Study
 
 EXTRA_BY_MODULE = {
-    **dict.fromkeys(("deepspeed", "jaxtyping", "openai", "pandas", "pyarrow"), "train"),
+    **dict.fromkeys(("deepspeed", "gguf", "jaxtyping", "openai", "pandas", "pyarrow"), "train"),
     **dict.fromkeys(("huggingface_hub", "safetensors", "tokenizers", "torch", "transformers"), "train"),
     **dict.fromkeys(("jinja2", "matplotlib", "papermill", "seaborn", "snakemake"), "workflow"),
     **dict.fromkeys(("alfworld", "textworld"), "oracle"),
@@ -248,6 +248,7 @@ def _load_study_and_paths(parsed: argparse.Namespace) -> "tuple[Study, Paths]":
 
 def _build_parser() -> argparse.ArgumentParser:
     from threespo.panels import commands as panel_commands
+    from threespo.policy.named import commands as model_commands
     from threespo.scaling import commands as scaling_commands
 
     parser = argparse.ArgumentParser(
@@ -269,6 +270,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_stage_commands(add_command)
     _add_result_commands(add_command)
     scaling_commands.add_commands(add_command)
+    model_commands.add_commands(add_command)
     panel_commands.add_commands(commands, _run_stage)
     _add_verify_command(add_command)
     add_monitoring_commands(add_command)

@@ -179,6 +179,10 @@ class Paths:
         """
         return self.root / "checkpoints" / _id(run)
 
+    def warm_start(self, env: str, policy: str) -> Path:
+        """Folder of the unfinished warm start of a policy."""
+        return self.root / "checkpoints" / env / policy / "warm-start"
+
     @property
     def cassettes(self) -> Path:
         return self.root / "cassettes"

@@ -104,8 +104,8 @@ def test_parameters_are_counted_as_the_stock_model_has_them(tied):
 
 
 def test_known_models_have_the_sizes_that_their_cards_say():
-    # https://huggingface.co/Qwen: 0.49, 1.54, 3.09, 7.61 and 14.7 billion.
-    cards = (0.49, 1.54, 3.09, 7.61, 14.7)
+    # https://huggingface.co/HuggingFaceTB: 135 million; /Qwen: 0.49, 1.54, 3.09, 7.61 and 14.7 billion.
+    cards = (0.135, 0.49, 1.54, 3.09, 7.61, 14.7)
     assert [shape.parameters / 1e9 for shape in KNOWN_SHAPES.values()] == pytest.approx(cards, rel=0.01)
 
 

@@ -22,7 +22,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from threespo.agents.rollout import play_episodes
 from threespo.envs.base import Task
 from threespo.envs.episode import Episode, start_episode, take_action
 from threespo.envs.parsing import parse_response
@@ -39,15 +38,15 @@ from threespo.imitation.curriculum import (
     Turn,
     curriculum_of,
 )
+from threespo.imitation.measure import measure_play
 from threespo.imitation.settings import BasePolicySettings
 from threespo.paths import POLICY_FILE, base_folder
+from threespo.policy.named.catalogue import resolve_source
+from threespo.policy.packaged_model import provide_packaged_model
 from threespo.rng import derive, generator
 
 MIN_WELL_FORMED = 0.95
 """A base policy has at least this share of well-formed responses at temperature 1.0."""
-
-MEASURED_TEMPERATURES = (1.0, 0.4)
-"""Those of training and of evaluation."""
 
 TOKENIZER_TASKS = 600
 TOKENIZER_PAIRS = 6000
@@ -61,19 +60,27 @@ def provide_policy(settings: BasePolicySettings) -> None:
     """The policy stage: put ``base/``, ``strong/`` and ``policy.json`` into the policy's folder.
 
     A shipped policy is used if it was made by exactly this recipe for these games, unless ``build`` is
-    set; otherwise the recipe runs. A pretrained model is not copied: ``policy.json`` names it. One of a
-    hub is fetched into the hub's cache, once, and ``policy.json`` has its commit and the sizes of its
-    files.
+    set; otherwise the recipe runs. A pretrained model is not copied: ``policy.json`` names it, unless it
+    gets a warm start, whose result is the base. One of a hub is fetched into the hub's cache, once, and
+    ``policy.json`` has its commit and the sizes of its files.
 
     Raises:
-        InputError: if a model cannot be fetched; names the remedy.
+        InputError: if a model cannot be fetched or cloned; names the remedy.
     """
     env = settings.env
     name = settings.policy
     out = settings.paths.policy(env, name)
     if settings.kind == "pretrained":
-        description = {"kind": "pretrained", **_fetch_pretrained(settings)}
-        write_json(out / POLICY_FILE, description)
+        source, model = _fetch_pretrained(settings)
+        if settings.warm_start is not None:
+            from threespo.imitation.warm_start import warm_start
+
+            warm_start(settings, source, model)
+            return
+
+        # Also instead of an earlier folder with bases.
+        with replace_folder(out) as folder:
+            write_json(folder / POLICY_FILE, {"kind": "pretrained", **source})
         return
 
     curriculum = curriculum_of(settings)
@@ -93,13 +100,19 @@ def provide_policy(settings: BasePolicySettings) -> None:
             _add_further_bases(settings.bases, curriculum, calibration, folder)
 
 
-def _fetch_pretrained(settings: BasePolicySettings) -> dict[str, Any]:
-    """Return what is known of a pretrained model: its folder, or what was fetched from a hub."""
+def _fetch_pretrained(settings: BasePolicySettings) -> tuple[dict[str, Any], Path]:
+    """Return what is known of a pretrained model (its folder, or what was fetched), and where it lies."""
     source = str(settings.source)
+    package = resolve_source(source).package
+    if package is not None:
+        return {"source": source, "package": package.model_dump()}, provide_packaged_model(
+            source, package
+        )
     if Path(source).is_dir():
-        return {"source": source}
+        return {"source": source}, Path(source)
     model = fetch_model(source, settings.revision)
-    return {"source": source, "revision": model.revision, "files": model.files}
+    description = {"source": source, "revision": model.revision, "files": model.files}
+    return description, model.folder
 
 
 def _add_further_bases(
@@ -258,25 +271,7 @@ def measure_policy(
         tasks: what is played.
         seed: of the draws.
     """
-    sampler = _load_sampler(folder, curriculum)
-    facts: dict[str, float] = {}
-    for temperature in MEASURED_TEMPERATURES:
-        records = play_episodes(
-            curriculum.setup,
-            tasks,
-            sampler,
-            seed=seed,
-            temperature=temperature,
-            key=("calibration",),
-        )
-        steps = sum(record.episode.steps for record in records)
-        won = sum(record.episode.won for record in records)
-        invalid_format = sum(record.invalid_format for record in records)
-        inadmissible = sum(record.inadmissible for record in records)
-        facts[f"success_t{temperature}"] = won / len(records)
-        facts[f"valid_format_t{temperature}"] = 1 - invalid_format / steps
-        facts[f"admissible_t{temperature}"] = 1 - inadmissible / steps
-    return facts
+    return measure_play(_load_sampler(folder, curriculum), curriculum.setup, tasks, seed)
 
 
 def measure_binding(

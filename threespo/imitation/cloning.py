@@ -1,9 +1,10 @@
-"""Behaviour cloning of a scripted expert: how a tiny policy learns to read and act.
+"""Behaviour cloning of a scripted expert: how a tiny policy learns to read and act, and a pretrained one to begin.
 
 Demonstrations are made while training runs, from an endless stream of tasks. A noisy expert plays, and in each state that it
 comes to, the response of a careful expert is learned (the idea of DAgger), so the policy also learns to recover from
-mistakes. At first the loss covers prompts and responses alike, since copying is learned from the many repeated names of a
-prompt; in later stages mostly responses.
+mistakes. At first a tiny policy's loss covers prompts and responses alike, since copying is learned from the many repeated
+names of a prompt; in later stages mostly responses. That of a pretrained one (:mod:`threespo.imitation.warm_start`) covers
+responses alone. Demonstrations, batches and steps are the same.
 """
 
 import itertools
@@ -11,9 +12,9 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,14 @@ ENCODED_PAIRS = 512
 
 POOLED_BATCHES = 128
 """Batches whose examples are shuffled and sorted together."""
+
+
+class _HasTokens(Protocol):
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+
+ExampleT = TypeVar("ExampleT", bound=_HasTokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +112,7 @@ class Cloner:
         """Train for one stage, showing progress on stderr; ``hook`` is called in between."""
         self.stages += 1
         # A new optimizer for each stage: moments of the last stage's loss, which had other weights, would mislead it.
-        optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
-        )
+        optimizer = make_optimizer(self.model, stage.learning_rate)
         # For the schedule only: the stage ends by its tokens.
         planned_steps = math.ceil(stage.tokens / (stage.batch * self._mean_length(stage)))
 
@@ -116,15 +123,8 @@ class Cloner:
         self.model.train()
 
         for step, batch in enumerate(self._make_batches(stage)):
-            for group in optimizer.param_groups:
-                group["lr"] = stage.learning_rate * _rate_factor(step, planned_steps)
-            loss = self._loss(batch, stage)
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-            optimizer.step()
-
-            losses.append(loss.item())
+            rate = stage.learning_rate * rate_factor(step, planned_steps)
+            losses.append(take_step(self.model, optimizer, rate, [self._loss(batch, stage)]))
             batch_tokens = sum(len(example.tokens) for example in batch)
             stage_tokens += batch_tokens
             self.tokens += batch_tokens
@@ -144,13 +144,9 @@ class Cloner:
         self, stage: Stage, stage_tokens: int, losses: list[float], seconds: float
     ) -> None:
         rate = stage_tokens / seconds
-        recent = losses[-100:]
-        minutes_left = (stage.tokens - stage_tokens) / rate / 60
-        print(
-            f"  cloning stage {self.stages}: {stage_tokens / stage.tokens:4.0%}  loss {sum(recent) / len(recent):.4f}"
-            f"  {rate:,.0f} tokens/s  {minutes_left:.1f} min left",
-            file=sys.stderr,
-            flush=True,
+        tokens_left = stage.tokens - stage_tokens
+        print_progress(
+            f"cloning stage {self.stages}", stage_tokens / stage.tokens, losses[-100:], rate, tokens_left
         )
 
     def _make_examples(self, stage: Stage, offset: int = 0) -> Iterator[TrainingExample]:
@@ -167,19 +163,8 @@ class Cloner:
         return sum(len(example.tokens) for example in sample) / len(sample)
 
     def _make_batches(self, stage: Stage) -> Iterator[list[TrainingExample]]:
-        """Yield batches of similar lengths out of a shuffled pool of many episodes."""
         rng = random.Random(derive(self.seed, "batches", self.stages))
-        examples = self._make_examples(stage)
-        while pool := list(itertools.islice(examples, stage.batch * POOLED_BATCHES)):
-            rng.shuffle(pool)
-            # Similar lengths need little padding; lengths within eight tokens stay shuffled, so batches
-            # still mix.
-            pool.sort(key=lambda example: len(example.tokens) // 8)
-            starts = range(0, len(pool), stage.batch)
-            batches = [pool[start : start + stage.batch] for start in starts]
-            # Otherwise every pool would go from short prompts to long ones, a cycle that the optimizer would follow.
-            rng.shuffle(batches)
-            yield from batches
+        yield from make_batches(self._make_examples(stage), stage.batch, rng)
 
     def _loss(self, batch: list[TrainingExample], stage: Stage) -> Tensor:
         """Return the mean cross-entropy of a batch, in which each token has the weight that the stage gives it."""
@@ -219,16 +204,15 @@ def encode_pairs(
         pairs: the texts.
         decides: where the deciding tokens end: with the thought, or with the response.
     """
-    prompts = []
-    for prompt, _ in pairs:
-        messages = [{"role": "user", "content": prompt}]
-        prompts.append(
+    rendered = []
+    for text, _ in pairs:
+        messages = [{"role": "user", "content": text}]
+        rendered.append(
             tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         )
-    # The end token is learned too: without it a policy would never stop.
-    responses = [response + tokenizer.eos_token for _, response in pairs]
-    prompt_tokens = tokenizer(prompts, add_special_tokens=False)["input_ids"]
-    response_tokens = tokenizer(responses, add_special_tokens=False)["input_ids"]
+    prompt_tokens, response_tokens = encode_texts(
+        tokenizer, rendered, [response for _, response in pairs]
+    )
 
     closing_tokens = {index for text, index in tokenizer.get_vocab().items() if "</think>" in text}
 
@@ -245,10 +229,85 @@ def encode_pairs(
     return examples
 
 
-def _rate_factor(step: int, steps: int) -> float:
-    """Return the factor on the peak rate: warm-up over 60 steps, cosine decay to a twentieth."""
-    warmup = min(1.0, (step + 1) / 60)
+def encode_texts(
+    tokenizer: Any, rendered: list[str], responses: list[str]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the tokens of prompts, which a chat template has rendered, and of responses, each with its end token."""
+    # The end token is learned too: without it a policy would never stop.
+    ended = [response + tokenizer.eos_token for response in responses]
+    prompt_tokens: list[list[int]] = tokenizer(rendered, add_special_tokens=False)["input_ids"]
+    response_tokens: list[list[int]] = tokenizer(ended, add_special_tokens=False)["input_ids"]
+    return prompt_tokens, response_tokens
+
+
+def make_batches(
+    examples: Iterable[ExampleT], batch: int, rng: random.Random
+) -> Iterator[list[ExampleT]]:
+    """Yield batches of similar lengths out of shuffled pools of many episodes.
+
+    Args:
+        examples: with ``tokens``, in the order in which they were made.
+        batch: examples of a batch; the last one may have fewer.
+        rng: shuffles.
+    """
+    stream = iter(examples)
+    while pool := list(itertools.islice(stream, batch * POOLED_BATCHES)):
+        rng.shuffle(pool)
+        # Similar lengths need little padding; lengths within eight tokens stay shuffled, so batches
+        # still mix.
+        pool.sort(key=lambda example: len(example.tokens) // 8)
+        starts = range(0, len(pool), batch)
+        batches = [pool[start : start + batch] for start in starts]
+        # Otherwise every pool would go from short prompts to long ones, a cycle that the optimizer would follow.
+        rng.shuffle(batches)
+        yield from batches
+
+
+def make_optimizer(model: Any, learning_rate: float) -> torch.optim.AdamW:
+    """Return the optimizer of cloning, with all parameters of a model."""
+    return torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+
+
+def take_step(
+    model: Any, optimizer: torch.optim.Optimizer, learning_rate: float, losses: Iterable[Tensor]
+) -> float:
+    """Take an optimizer step on the sum of ``losses``, one backward pass each, and return the sum."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    optimizer.zero_grad()
+    total = 0.0
+    for loss in losses:
+        loss.backward()
+        total += loss.item()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return total
+
+
+def rate_factor(step: int, steps: int, warmup_steps: int = 60) -> float:
+    """Return the factor on the peak rate: warm-up over ``warmup_steps``, cosine decay to a twentieth."""
+    warmup = min(1.0, (step + 1) / warmup_steps)
     # At most 1: the number of steps is an estimate, and the rate must not rise again behind it.
     progress = min(1.0, step / max(1, steps))
     cosine = 1 + math.cos(math.pi * progress)
     return warmup * (0.05 + 0.95 * 0.5 * cosine)
+
+
+def print_progress(
+    name: str, share: float, losses: Sequence[float], rate: float, tokens_left: float
+) -> None:
+    """Print how far a cloning is, on stderr.
+
+    Args:
+        name: of what is cloned.
+        share: of its tokens that are done.
+        losses: of the last steps.
+        rate: tokens a second.
+        tokens_left: what is still to be done.
+    """
+    print(
+        f"  {name}: {share:4.0%}  loss {sum(losses) / len(losses):.4f}"
+        f"  {rate:,.0f} tokens/s  {tokens_left / rate / 60:.1f} min left",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import SerializeAsAny
+from pydantic import Field, SerializeAsAny
 
 from threespo.envs.settings import EpisodeSettings, TaskSettings
 from threespo.job_settings import JobSettings
-from threespo.settings import Later, Settings
+from threespo.policy.settings import SamplingSettings
+from threespo.settings import Execution, Later, LearningRate, Seed, Settings
 
 Weakness = Literal["planted", "early"]
 """Where the faults of a tiny base policy come from: ``planted``, a good clone was fine-tuned on a
@@ -38,6 +39,33 @@ SIZES = {
 """``s`` stands in for the paper's 1.5B model, ``m`` (about four times larger) for its 7B."""
 
 
+MICRO_BATCH_TOKENS = 2048
+"""Tokens of a forward pass of a warm start. Longer ones are no faster, and their activations take gigabytes."""
+
+
+class WarmStartSettings(Settings):
+    """How a pretrained model gets its start: it imitates the environment's scripted expert on the paper's prompt and tags.
+
+    A model that was never shown the environment wins nothing, and reinforcement learning has nothing to begin with.
+    """
+
+    examples: int = Field(ge=1, le=10_000_000)
+    """Demonstrations, each a state and the careful expert's response in it; each is learned from once."""
+    learning_rate: LearningRate = 2e-4
+    """Peak of the rate: it rises over the first tenth of the steps and falls along a cosine to a twentieth."""
+    batch: int = Field(default=8, ge=1, le=4096)
+    """Demonstrations of an optimizer step."""
+    noise: float = Field(default=1.0, ge=0, le=5)
+    """Factor on the faults of the expert that plays, while the careful one is imitated in the states that this leads to.
+    With 0 the careful one plays, and a clone never sees how to recover from a fault."""
+    target: float = Field(default=0.1, ge=0, le=1)
+    """Least success rate at temperature 1.0 on the measured tasks; a start that wins less is refused."""
+    games: int = Field(default=24, ge=1, le=10_000)
+    """Calibration tasks that the start is measured on, the first ones; all, where there are fewer."""
+    seed: Seed = 20260101
+    """Of demonstrations and their order; base number k of several (``bases``) has the seed that is k higher."""
+
+
 class BasePolicySettings(JobSettings):
     """A base policy for an environment."""
 
@@ -50,10 +78,19 @@ class BasePolicySettings(JobSettings):
     bases: Annotated[int, Later] = 1
     """Base policies of so many cloning seeds; all but the first are built here."""
     source: str | None
+    """A folder, a hub name, or the name of a model that comes in a package."""
     revision: str | None
     given: str | None
-    """Digest of a local folder of weights: names and sizes of its files, and what the small ones say."""
+    """Digest of a local folder of weights (names and sizes of its files, and what the small ones say), or of the weights
+    in a package."""
     tasks: SerializeAsAny[TaskSettings]
     episode: SerializeAsAny[EpisodeSettings]
     build: bool
     """Build a tiny policy even where a shipped one fits."""
+    warm_start: Annotated[WarmStartSettings | None, Later] = None
+    sampling: Annotated[SamplingSettings | None, Later] = None
+    """How a policy with a warm start is loaded and sampled; ``None`` for others."""
+    threads: Annotated[int | None, Later] = None
+    """Of a warm start; the recipes of tiny policies have one thread."""
+    code: Annotated[str, Execution] = ""
+    """Digest of the job's code, which its key has besides: no warm start goes on from what other code has written."""

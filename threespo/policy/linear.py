@@ -84,4 +84,6 @@ def _is_onednn_faster(states: Tensor) -> bool:
         and states.dtype == torch.float32
         and states.numel() >= _MIN_ROWS * states.shape[-1]
         and torch.backends.mkldnn.is_available()
+        # Under autocast torch itself multiplies in bfloat16, through oneDNN.
+        and not torch.is_autocast_enabled("cpu")
     )

@@ -320,8 +320,9 @@ def _describing_columns(
     elif method in study.agents:
         kind = "prompted"
         paper_row = study.agents[method].paper_row
-    # Tiny policies follow no instructions: their rows show that a prompting agent runs, not how good it is.
-    if not note and kind == "prompted" and policy.kind == "tiny":
+    # Tiny policies and clones follow no other instructions: their rows show that a prompting agent runs, not how good it is.
+    is_clone = policy.kind == "tiny" or policy.warm_start is not None
+    if not note and kind == "prompted" and is_clone:
         note = PROTOCOL_ONLY
 
     cell = (paper_row, policy.stands_for, names["env"], names["split"])

@@ -11,6 +11,7 @@ from threespo.errors import InputError
 from threespo.files import read_json
 from threespo.hub import find_model_folder
 from threespo.paths import MANIFEST, POLICY_FILE, base_folder
+from threespo.policy.packaged_model import provide_packaged_model, read_package
 from threespo.policy.settings import MAX_BATCH_ROWS, SamplingSettings, TemplateSettings
 from threespo.runs.settings import RunSettings
 
@@ -79,15 +80,17 @@ def read_weights_source(folder: Path, method: str, seed: int = 0) -> str:
         facts = {}
     kind = facts.get("kind")
     source = facts.get("source")
-    if kind == "pretrained" and isinstance(source, str):
+    if kind == "pretrained" and isinstance(source, str) and "warm_start" not in facts:
         # The stage only describes such a policy: its weights stay where they are, in a folder or in the
         # hub's cache.
         revision = facts.get("revision")
         files = facts.get("files")
         if isinstance(revision, str) and isinstance(files, dict):
             return str(find_model_folder(source, revision, files))
+        if "package" in facts:
+            return str(provide_packaged_model(source, read_package(facts["package"], description)))
         return source
-    if kind != "tiny":
+    if kind != "tiny" and not (kind == "pretrained" and "warm_start" in facts):
         raise InputError(
             f"{description}: no description of a policy: expected the kind 'tiny', or 'pretrained' with a source, "
             f"found {str((kind, source))[:80]}. Remove its folder and run the study again: the policy stage makes it anew."

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from threespo.imitation.measure import MEASURED_TEMPERATURES
+from threespo.imitation.settings import MICRO_BATCH_TOKENS
 from threespo.learner.optim import CHECKPOINT_BYTES
 from threespo.methods.registry import full_options, searches
 from threespo.paths import Run
@@ -123,7 +125,7 @@ def group_jobs(study: Study, given: GivenLengths = NOTHING_GIVEN) -> list[JobGro
         for name in study.policies
     }
     return [
-        *_policy_builds(study),
+        *_policy_builds(study, texts),
         *_trainings(study, texts),
         *_evaluations(study, texts),
         *_laboratory(study),
@@ -140,9 +142,11 @@ def _merge_equal(groups: Iterable[JobGroup]) -> list[JobGroup]:
     return [replace(group, runs=runs) for group, runs in runs_of_group.items()]
 
 
-def _policy_builds(study: Study) -> Iterator[JobGroup]:
+def _policy_builds(study: Study, texts: Texts) -> Iterator[JobGroup]:
     for env in study.environments:
         for name, policy in study.policies.items():
+            if policy.warm_start is not None:
+                yield _warm_start(study, env, name, texts[env, name])
             if policy.kind == "tiny" and (study.policy_build or not _is_shipped(env, policy)):
                 yield JobGroup(
                     stage="policy",
@@ -156,6 +160,55 @@ def _policy_builds(study: Study) -> Iterator[JobGroup]:
                     settings=None,
                     fixed_seconds=BUILD_SECONDS,
                 )
+
+
+def _warm_start(study: Study, env: str, name: str, text: TextLengths) -> JobGroup:
+    """Return the job that clones a pretrained policy's bases, one after another, and measures them."""
+    policy = study.policies[name]
+    warm = policy.warm_start
+    assert warm is not None
+    shape = shape_of(policy, env)
+    max_steps = int(study.environments[env].max_steps)
+    episodes = policy.bases * warm.games * len(MEASURED_TEMPERATURES)
+    played = playing_work(episodes, max_steps, text, policy.max_response_tokens)
+    examples = policy.bases * warm.examples
+    work = replace(
+        played,
+        steps=examples / warm.batch,
+        packed=examples * (text.prompt + text.response),
+        scored=examples * text.response,
+        # Forward and backward.
+        passes=3.0,
+    )
+    number_bytes = 4 if policy.dtype == "float32" else 2
+    settings = MemorySettings(
+        ranks=1,
+        zero_stage=0,
+        # Float32 weights, whatever products are in.
+        wide=True,
+        micro_batch_tokens=MICRO_BATCH_TOKENS,
+        scored=int(MICRO_BATCH_TOKENS * text.response / (text.prompt + text.response)),
+        checkpointing=False,
+        offload=False,
+        reference=False,
+        critic=False,
+        entropy=False,
+        colocated=False,
+        cache=0.0,
+    )
+    return JobGroup(
+        stage="policy",
+        name=f"{env}/{name}",
+        env=env,
+        policy=name,
+        runs=1,
+        ranks=1,
+        shape=shape,
+        work=work,
+        settings=settings,
+        kept=policy.bases * shape.parameters * number_bytes,
+        checkpoint=shape.parameters * CHECKPOINT_BYTES["float32", 0],
+    )
 
 
 def _is_shipped(env: str, policy: PolicySettings) -> bool:

@@ -15,6 +15,7 @@ from threespo.errors import InputError, format_names
 from threespo.gym.tasks import TASK_OPENERS, Tasks, open_tasks
 from threespo.policy.folders import check_model_folder
 from threespo.policy.model import Policy, load_policy_without_model
+from threespo.policy.named.catalogue import read_named_models
 from threespo.policy.settings import SamplingSettings, TemplateSettings
 from threespo.policy.template import list_template_variables
 from threespo.rng import generator
@@ -76,6 +77,13 @@ def _model_folder(source: str) -> Path:
     if Path(source).is_dir():
         check_model_folder(Path(source))
         return Path(source)
+    named = read_named_models().get(source)
+    if named and named.package:
+        file = find_model_config(source)
+        if file is None:
+            raise InputError(f"{source}: not here yet. Fetch it: threespo model {source}")
+        return file.parent
+    source = named.hub if named else source
     if not re.fullmatch(HUB_REPOSITORY_PATTERN, source):
         raise InputError(
             f"{source}: there is no such model folder. Give a folder or a hub name (OWNER/NAME)."

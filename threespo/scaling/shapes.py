@@ -9,6 +9,8 @@ from typing import Any
 from threespo.errors import InputError
 from threespo.files import read_json
 from threespo.imitation.settings import SIZES
+from threespo.policy.named.catalogue import read_named_models
+from threespo.policy.packaged_model import model_folder
 from threespo.study.config import PolicySettings
 
 TINY_VOCABULARY = {"alfworld": 690, "webshop": 2494}
@@ -76,11 +78,7 @@ class ModelShape:
 
 
 KNOWN_SHAPES = {
-    "Qwen/Qwen2.5-0.5B-Instruct": ModelShape(24, 896, 14, 2, 4864, 151_936, 64, True),
-    "Qwen/Qwen2.5-1.5B-Instruct": ModelShape(28, 1536, 12, 2, 8960, 151_936, 128, True),
-    "Qwen/Qwen2.5-3B-Instruct": ModelShape(36, 2048, 16, 2, 11_008, 151_936, 128, True),
-    "Qwen/Qwen2.5-7B-Instruct": ModelShape(28, 3584, 28, 4, 18_944, 152_064, 128, False),
-    "Qwen/Qwen2.5-14B-Instruct": ModelShape(48, 5120, 40, 8, 13_824, 152_064, 128, False),
+    model.hub: ModelShape(**model.shape.model_dump()) for model in read_named_models().values()
 }
 """Models that can be estimated before they are fetched, by their configurations (checked by their numbers of parameters)."""
 
@@ -109,6 +107,8 @@ def shape_of(policy: PolicySettings, env: str) -> ModelShape:
     file = find_model_config(source)
     if file is not None:
         return _read_config(file)
+    named = read_named_models().get(source)
+    source = named.hub if named else source
     if source in KNOWN_SHAPES:
         return KNOWN_SHAPES[source]
     known = ", ".join(KNOWN_SHAPES)
@@ -119,7 +119,13 @@ def shape_of(policy: PolicySettings, env: str) -> ModelShape:
 
 
 def find_model_config(source: str) -> Path | None:
-    """Return the configuration of a model in a folder or in the hub's cache; ``None`` if it is in neither."""
+    """Return the configuration of a model in a folder, the hub's cache or a package; ``None`` if it is in none of them."""
+    named = read_named_models().get(source)
+    if named and named.package:
+        packaged = model_folder(source, named.package) / "config.json"
+        return packaged if packaged.is_file() else None
+    source = named.hub if named else source
+
     # Where huggingface_hub caches, without importing it.
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")

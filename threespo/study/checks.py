@@ -332,12 +332,16 @@ def _of_paper(study: Study) -> Iterator[str]:
 
 
 def _of_environments(study: Study) -> Iterator[str]:
-    """Let every environment name what its tiny policies could not learn."""
-    if not any(policy.kind == "tiny" for policy in study.policies.values()):
+    """Let every environment name what its tiny policies, and its clones, could not learn."""
+    has_tiny = any(policy.kind == "tiny" for policy in study.policies.values())
+    warm = [name for name, policy in study.policies.items() if policy.warm_start is not None]
+    if not has_tiny and not warm:
         return
     for env, section in study.environments.items():
         spec = environment(env)
-        if not spec.has_curriculum:
+        if not spec.has_curriculum and not has_tiny:
+            yield f"policies.{warm[0]}.warm_start: {env} has no curriculum, and so no expert to imitate; leave it out"
+        elif not spec.has_curriculum:
             yield f"policies: {env} has no curriculum, and so no tiny policy; use policies of another kind"
         elif (fault := spec.explain_unlearnable(section)) is not None:
             yield f"{env}.{fault}"

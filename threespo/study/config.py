@@ -17,7 +17,8 @@ from threespo.agents.settings import AgentSettings
 from threespo.envs.registry import ENVIRONMENTS, environment
 from threespo.envs.settings import EnvironmentSettings
 from threespo.envs.spec import CALIBRATION
-from threespo.imitation.settings import Weakness
+from threespo.imitation.settings import WarmStartSettings, Weakness
+from threespo.policy.named.catalogue import read_named_models
 from threespo.policy.settings import EndpointSettings, SamplingSettings, TemplateSettings, VllmSettings
 from threespo.runs.settings import (
     AuditedPolicy,
@@ -63,12 +64,16 @@ class PolicySettings(SamplingSettings, PolicyScale):
     weakness: Weakness = "planted"
     """``tiny`` only: ``planted`` is a good clone made careless on purpose, ``early`` one whose cloning was stopped early."""
     bases: Annotated[int, Field(ge=1, le=MAX_SEEDS), Later] = 1
-    """``tiny`` only: base policies of so many cloning seeds. A run starts from base number (training seed modulo ``bases``),
-    so that what training gains is averaged over bases; with as many bases as training seeds every seed has its own."""
+    """Of what is cloned: base policies of so many cloning seeds. A run starts from base number (training seed modulo
+    ``bases``), so that what training gains is averaged over bases; with as many bases as training seeds every seed has its
+    own."""
     source: str | None = Field(default=None, min_length=1)
-    """``pretrained`` only: a local folder or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
+    """``pretrained`` only: a name that ``threespo model`` lists, such as smollm2-135m, a local folder, or a hub name such as
+    Qwen/Qwen2.5-1.5B-Instruct."""
     revision: Annotated[str, Field(pattern=HUB_REVISION_PATTERN)] | None = None
     """Of a hub name only: commit, tag or branch (``null``: the default one). The policy's description has the commit."""
+    warm_start: Annotated[WarmStartSettings | None, Later] = None
+    """``pretrained`` only: the base that training starts from is the model after cloning the environment's expert."""
     endpoint: EndpointSettings | None = None
     """``endpoint`` only: model, prices and limits (threespo/policy/endpoint.py). Keys are in environment variables."""
     stands_for: Annotated[str, Label]
@@ -94,8 +99,18 @@ class PolicySettings(SamplingSettings, PolicyScale):
             raise ValueError(
                 "'weakness' is of kind 'tiny' only: leave it out, other kinds are taken as they are"
             )
-        if self.kind != "tiny" and self.bases != 1:
-            raise ValueError("'bases' is of kind 'tiny' only: other kinds have one base, leave it out")
+        if self.kind != "tiny" and self.warm_start is None and self.bases != 1:
+            raise ValueError(
+                "'bases' is of what is cloned only: without 'warm_start' a model has one base, leave it out"
+            )
+        if self.kind != "pretrained" and self.warm_start is not None:
+            raise ValueError(
+                "'warm_start' is of kind 'pretrained' only: tiny policies have their recipe, leave it out"
+            )
+        if self.revision is not None and self.source in read_named_models():
+            raise ValueError(
+                f"'revision' is of a hub name only: {self.source!r} has its own (threespo model), leave it out"
+            )
         if self.kind != "pretrained" and TemplateSettings.part_of(self) != TemplateSettings():
             raise ValueError(
                 "'chat_template_kwargs' and 'chat_template_date' are of kind 'pretrained' only: leave them out"
@@ -107,6 +122,15 @@ class PolicySettings(SamplingSettings, PolicyScale):
         if self.sampler == "torch" and self.vllm != VllmSettings():
             raise ValueError("'vllm' has settings, but 'sampler' is 'torch': leave one of the two out")
         return self
+
+    @property
+    def is_model_itself(self) -> bool:
+        """Whether the base is the published model that it stands for: only then is its absolute success the paper's."""
+        if self.kind != "pretrained" or self.warm_start is not None:
+            return False
+        named = read_named_models().get(self.source or "")
+        # A folder may be of any model; its owner says what it stands for.
+        return named is None or named.hub.partition("/")[2].lower() == self.stands_for
 
     def sampling(self, gpus: int) -> SamplingSettings:
         """Return how a job with ``gpus`` GPUs loads and samples the policy: with the sampler that ``auto`` means there."""

@@ -23,6 +23,12 @@ rule policy:
     log:
         log_of("policy"),
     threads: THREADS
+    resources:
+        # A warm start is training; a recipe of tiny policies needs no GPU.
+        gpu=gpus_for("policy"),
+        mem_mb=memory_for("policy"),
+        runtime=minutes_for("policy"),
+        nodes=nodes_for("policy"),
     params:
         threespo=THREESPO,
         study=STUDY_FILE,

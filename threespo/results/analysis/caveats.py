@@ -45,6 +45,7 @@ def list_caveats(study: "Study", mark: str = "", edges: Mapping[Row, str] | None
             "errors were injected; the strong clone is where the same cloning ends."
         )
 
+    sentences += _describe_warm_starts(study)
     for env, section in study.environments.items():
         sentences += presentation(env).caveats(section)
 
@@ -66,6 +67,23 @@ def list_caveats(study: "Study", mark: str = "", edges: Mapping[Row, str] | None
     if at_edge:
         sentences.append(at_edge)
     sentences.append(_describe_missing_rows(study))
+    return sentences
+
+
+def _describe_warm_starts(study: "Study") -> list[str]:
+    """Return a sentence for each pretrained policy whose base was cloned first."""
+    sentences = []
+    for name, policy in study.policies.items():
+        warm = policy.warm_start
+        if warm is None:
+            continue
+        bases = f"its {policy.bases} bases are" if policy.bases > 1 else "its base is"
+        sentences.append(
+            f"{name} is a pretrained model ({policy.source}); {bases} that model, cloned on {warm.examples:,} "
+            "demonstrations of a scripted expert before any method trains it. The paper's methods begin with the model as "
+            "it was published. Its faults are what it has not learned: none were injected, and there is no strong clone "
+            "beside it."
+        )
     return sentences
 
 

@@ -107,9 +107,9 @@ def test_level(setting: ColumnSuccess, within: float) -> tuple[Finding, float | 
     """Decide by whether a row has the printed success, within so many points."""
     row = setting.rows[0]
     paper = setting.evidence.paper.results.value(row, setting.model, *setting.column.paper_cell).mean
-    # Absolute success is that of one model: a tiny policy in its place confirms or refutes nothing.
-    is_model_itself = setting.evidence.study.policies[setting.policy].kind == "pretrained"
-    if not is_model_itself or setting.missing:
+    # Absolute success is that of one model: another one in its place, or a clone, confirms or refutes nothing.
+    policy = setting.evidence.study.policies[setting.policy]
+    if not policy.is_model_itself or setting.missing:
         return Finding("not here"), paper
     found = test_within(setting.success[row], within, setting.column.printed or 0.0, floor=FAILED_RUN)
     return combine({row: found}), paper

@@ -75,8 +75,10 @@ class Cell(NamedTuple):
         if methods:
             return methods[0]
 
-        # A tiny policy follows no instructions, so prompting it neither confirms nor refutes a claim.
-        if study.policies[self.policy].kind != "pretrained":
+        # A tiny policy follows no instructions, and a clone the expert's only: prompting it neither confirms nor refutes a
+        # claim.
+        policy = study.policies[self.policy]
+        if policy.kind != "pretrained" or policy.warm_start is not None:
             return None
         for run in prompted_runs(study):
             is_cell = (run.env, run.policy) == (self.env, self.policy)
