@@ -30,7 +30,8 @@ import pandas as pd
 import yaml
 from scipy import stats
 
-from threespo.results.analysis.statistics import adjust_by_holm, difference_interval, mean_interval
+from threespo.results.analysis.holm import adjust_by_holm
+from threespo.results.analysis.statistics import difference_interval, mean_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = ROOT / "docs" / "numbers"

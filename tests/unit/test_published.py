@@ -12,10 +12,10 @@ from scipy import stats
 from threespo.errors import InputError
 from threespo.results.analysis import published
 from threespo.results.analysis.comparisons import compare_methods
+from threespo.results.analysis.holm import adjust_by_holm
 from threespo.results.analysis.published import COLUMNS, compare_with_published, read_published
 from threespo.results.analysis.statistics import (
     Interval,
-    adjust_by_holm,
     difference_interval,
     seeds_needed,
     task_error,

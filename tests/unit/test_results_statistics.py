@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from threespo.results.analysis.holm import adjust_by_holm
 from threespo.results.analysis.statistics import (
     Interval,
-    adjust_by_holm,
-    binomial_error,
     cluster_interval,
     contrast_interval,
     difference_interval,
@@ -91,12 +90,10 @@ def test_arms_without_any_spread_have_that_of_their_tasks_or_decide_nothing():
     won = np.repeat([100.0, 0.0], [108, 42])
     error = math.sqrt(72 * 28 / 149)
     assert task_error(won, range(150)) == pytest.approx(error)
-    assert binomial_error(72.0, 150) == pytest.approx(math.sqrt(72 * 28 / 150))
     found = mean_interval([72.0] * 3, least_error=error)
     assert found.high - 72 == pytest.approx(stats.t.ppf(0.975, 2) * error)
     # All of 150: as if one more or less were, 100/150 of a point.
     assert task_error(np.full(150, 100.0), range(150)) == pytest.approx(100 / 150)
-    assert binomial_error(100.0, 150) == pytest.approx(100 / 150)
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,12 +13,12 @@ import pandas as pd
 
 from threespo.envs.registry import presentation
 from threespo.methods.registry import searches
+from threespo.results.analysis.holm import adjust_by_holm
 from threespo.results.analysis.statistics import (
     FAILED_RUN,
     LEVEL,
     Interval,
     Units,
-    adjust_by_holm,
     seeds_needed,
 )
 from threespo.results.analysis.summaries import method_difference, percent_by_seed

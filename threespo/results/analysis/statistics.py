@@ -229,21 +229,6 @@ def equivalence_of(
     return upper if upper.estimate > around else lower
 
 
-def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p of a family of tests, in the same order; NaN stays NaN and is no member of the family."""
-    # Holm, not Bonferroni: the same guarantee for tests that depend on each other, as all comparisons with
-    # one reference do, and never less power.
-    adjusted = [math.nan] * len(p_values)
-    members = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
-
-    # Adjusted values may not fall from one rank to the next, so the largest so far is carried on.
-    largest = 0.0
-    for rank, (p, index) in enumerate(members):
-        largest = max(largest, min(1.0, (len(members) - rank) * p))
-        adjusted[index] = largest
-    return adjusted
-
-
 def seeds_needed(
     first: Sequence[float],
     second: Sequence[float],
@@ -359,12 +344,6 @@ def task_error(values: Array, clusters: Sequence[Hashable]) -> float:
         clusters = range(len(values))
     variance, freedom = _cluster_variance(values, clusters)
     return math.sqrt(variance if freedom and variance else _one_task(values))
-
-
-def binomial_error(percent: float, tasks: int) -> float:
-    """Return the standard error in points of a success in percent on so many tasks, where only these two are known."""
-    share = percent / 100.0
-    return 100.0 * math.sqrt(share * (1.0 - share) / tasks or 1.0 / tasks**2)
 
 
 def difference_to_policy(

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from scipy import stats
 
-from threespo.results.analysis.statistics import LEVEL, MAX_SEEDS, POWER, Interval, adjust_by_holm
+from threespo.results.analysis.holm import adjust_by_holm
+from threespo.results.analysis.statistics import LEVEL, MAX_SEEDS, POWER, Interval
 from threespo.study.confirmatory import MIN_SEEDS
 
 Verdict = Literal["holds", "fails", "undecided", "not here", "unsupported", "vacuous", "open"]
