@@ -56,7 +56,7 @@ held = WorkflowRun(found)
 held.begin(execute=True)
 for verdict in plan_jobs(study, paths, DigestCache()):
     job = verdict.job
-    if verdict.runs:
+    if verdict.must_run:
         perform(study, paths, job, lambda: STAGES[job.stage].run(job.settings(study, paths)))
 lines, _ = check_study(study, paths, deep=True)
 sys.exit(0 if len(lines) == 1 else str(lines))
