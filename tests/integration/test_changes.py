@@ -52,8 +52,8 @@ def notebooks(*names: str) -> set[str]:
 
 PROBE = {f"probe {SEARCH[0]}"}
 ENDS = {"tables", "report"}
-# The ci study has neither a row with a uniform number of samples nor decision trees.
-LACKS = (None, "adaptive_curves", "decision_trees")
+# The ci study has no row with a uniform number of samples, no decision trees, no trials of rates and no audits of credit.
+LACKS = (None, "adaptive_curves", "decision_trees", "dose_response", "credit")
 ITEMS = [
     item for item in read_catalogue(REPOSITORY / "config" / "paper").items if item.notebook not in LACKS
 ]

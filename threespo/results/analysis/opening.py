@@ -149,8 +149,8 @@ def describe_outcome(study: "Study", paths: "Paths") -> list[str]:
         return []
     main = read_table(paths.table("main"))
     success = [_describe_success(main, study, env) for env in study.environments]
-    claims = " ".join(tally_claims(read_table(paths.table("claims"))).describe())
-    return [*success, claims, f"report: {paths.report}"]
+    claims = tally_claims(read_table(paths.table("claims"))).describe()
+    return [*success, *claims, f"report: {paths.report}"]
 
 
 def _describe_success(main: pd.DataFrame, study: "Study", env: str) -> str:
