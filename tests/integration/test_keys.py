@@ -18,7 +18,7 @@ from tests.integration.conftest import REPOSITORY, Checkout, copy_repository
 from threespo.paths import Paths
 from threespo.pipeline.plan import plan_jobs
 from threespo.pipeline.stages import Job, list_jobs
-from threespo.provenance import code
+from threespo.provenance import code, modules
 from threespo.study.load import dump_study, load_study, parse_study
 
 pytestmark = pytest.mark.slow
@@ -306,7 +306,7 @@ def test_a_mutant_of_what_jobs_called_is_named_with_them(
     traced: Traced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(traced.checkout.folder)
-    monkeypatch.setattr(code, "ROOT", traced.checkout.folder / "threespo")
+    monkeypatch.setattr(modules, "ROOT", traced.checkout.folder / "threespo")
     paths = Paths(Path("results") / "traced")
     study = load_study(paths.study)
     draw = random.Random(SEED)
@@ -344,7 +344,7 @@ def test_a_mutant_of_what_no_job_can_call_reruns_nothing(
 ) -> None:
     monkeypatch.chdir(traced.checkout.folder)
     package = traced.checkout.folder / "threespo"
-    monkeypatch.setattr(code, "ROOT", package)
+    monkeypatch.setattr(modules, "ROOT", package)
     paths = Paths(Path("results") / "traced")
     study = load_study(paths.study)
     code.clear_caches()
