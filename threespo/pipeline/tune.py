@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from threespo.paths import Paths, Run, trials_file
+from threespo.paths import Paths, trials_file
 from threespo.pipeline import evaluate, train
 from threespo.pipeline.stage import Files, Outputs, Stage
 from threespo.provenance.code import digest_reachable_code, function_reference
 from threespo.runs.settings import ExtensionSettings, TuneSettings
 from threespo.study.config import Study
 from threespo.study.marks import json_digest
-from threespo.study.matrix import base_trials, trials_of, tuned_rows
+from threespo.study.matrix import base_trials_of, trials_of, tuned_rows
 
 
 def run(settings: TuneSettings) -> None:
@@ -30,16 +30,12 @@ def tune_settings(study: Study, paths: Paths, name: str) -> TuneSettings:
         env=env,
         policy=policy,
         method=method,
-        bases=tuple(_bases(study, env, policy)),
+        bases=tuple(base_trials_of(study, env, policy)),
         trials=tuple(trials_of(study, env, policy, method)),
         extension=extension,
         runs_per_gpu=study.runs_per_gpu,
         **own,
     )
-
-
-def _bases(study: Study, env: str, policy: str) -> list[Run]:
-    return [run for run in base_trials(study) if (run.env, run.policy) == (env, policy)]
 
 
 def _extension_settings(study: Study, paths: Paths, name: str) -> ExtensionSettings | None:
@@ -62,7 +58,7 @@ def _extension_settings(study: Study, paths: Paths, name: str) -> ExtensionSetti
 def tune_inputs(study: Study, paths: Paths, name: str) -> Files:
     """Return what the choice of a learning rate for ``name`` (ENV/POLICY/METHOD) reads."""
     env, policy, method = name.split("/")
-    runs = [*_bases(study, env, policy), *trials_of(study, env, policy, method)]
+    runs = [*base_trials_of(study, env, policy), *trials_of(study, env, policy, method)]
     files = {"trials": [paths.run(run).evaluation for run in runs]}
     if study.tuning and study.tuning.max_extensions:
         files |= {"data": [paths.data(env)], "policy": [paths.policy(env, policy)]}

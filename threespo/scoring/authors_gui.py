@@ -5,9 +5,10 @@ all of its differences.
 """
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from threespo.scoring.state import ScoreSettings, StateScore, state_score
+from threespo.scoring.state import ScoreSettings, StateScore, printed_rollouts, state_score
 from threespo.scoring.table import StateTable
 
 LAMBDA_BASE = 1.0
@@ -42,7 +43,7 @@ def score_by_ticks(
     if printed.gated:
         return printed
     score = math.exp(-annealing_by_ticks(ticks, settings.alpha) * printed.success_rate)
-    return replace(printed, score=score, rollouts=max(1, math.ceil(settings.g_max * score - 1e-9)))
+    return replace(printed, score=score, rollouts=printed_rollouts(score, settings.g_max))
 
 
 def sigmoid_rollouts(score: float, g_max: int) -> int:
@@ -54,11 +55,6 @@ def sigmoid_rollouts(score: float, g_max: int) -> int:
 class VisitTable(StateTable):
     """Visit statistics in which a path counts a state as often as it has visited it."""
 
-    def commit(self) -> None:
-        """Count all pending paths, each visit by itself."""
-        self.paths += len(self.pending)
-        for path, success in self.pending:
-            for key in path:
-                total, won = self.get(key)
-                self.counts[key] = (total + 1, won + success)
-        self.pending.clear()
+    def counted_states(self, path: Sequence[str]) -> Iterable[str]:
+        """Return every visit of a path by itself."""
+        return path

@@ -64,8 +64,11 @@ def state_score(
     # n(s_t) is that of the limit eps -> 0, so that eps cannot lift G_max S above an integer.
     limit_rate = n_success / n_total if n_total else 0.0
     limit_score = math.exp(-annealing * limit_rate)
+    return StateScore(success_rate, score, False, printed_rollouts(limit_score, settings.g_max))
 
+
+def printed_rollouts(score: float, g_max: int) -> int:
+    """Return n(s_t) = ceil(G_max S(s_t)) of a state with an open gate, eq. 3."""
     # 1e-9 keeps a product that is an integer, but for its rounding, from being lifted to the next one.
     # With an open gate S > 0, so the exact ceiling is at least 1, even where S underflows.
-    rollouts = max(1, math.ceil(settings.g_max * limit_score - 1e-9))
-    return StateScore(success_rate, score, False, rollouts)
+    return max(1, math.ceil(g_max * score - 1e-9))

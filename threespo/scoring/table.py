@@ -1,6 +1,6 @@
 """Visit statistics: N_total and N_success of every state, from completed paths."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,11 +31,15 @@ class StateTable:
         """Count all pending paths. Between two calls, by default once per tick, all tasks see the same statistics."""
         self.paths += len(self.pending)
         for path, success in self.pending:
-            # Each state once, as in the released code: N_total is a number of paths, and not of visits.
-            for key in dict.fromkeys(path):
+            for key in self.counted_states(path):
                 total, won = self.get(key)
                 self.counts[key] = (total + 1, won + success)
         self.pending.clear()
+
+    def counted_states(self, path: Sequence[str]) -> Iterable[str]:
+        """Return the states that a path counts, in order."""
+        # Each state once, as in the released code: N_total is a number of paths, and not of visits.
+        return dict.fromkeys(path)
 
     def decay(self, factor: float) -> None:
         """Multiply all counts by ``factor``."""

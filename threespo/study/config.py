@@ -132,6 +132,10 @@ class PolicySettings(SamplingSettings, PolicyScale):
         # A folder may be of any model; its owner says what it stands for.
         return named is None or named.hub.partition("/")[2].lower() == self.stands_for
 
+    def base_of_seed(self, seed: int) -> int:
+        """Return the number of the base that a run with this training seed starts from."""
+        return seed % self.bases
+
     def sampling(self, gpus: int) -> SamplingSettings:
         """Return how a job with ``gpus`` GPUs loads and samples the policy: with the sampler that ``auto`` means there."""
         automatic = "vllm" if gpus and self.kind == "pretrained" else "torch"

@@ -58,13 +58,14 @@ def trials_of(study: Study, env: str, policy: str, method: str) -> list[Run]:
 
 
 def base_trials(study: Study) -> list[Run]:
-    """Return the untrained policies that trials are compared with: trials of the rate 0, which play the same games."""
+    """Return the untrained policies that trials are compared with, of all rows."""
     rows = dict.fromkeys((env, policy) for env, policy, _ in tuned_rows(study))
-    return [
-        Run(env, policy, "base", number, 0.0)
-        for env, policy in rows
-        for number in range(study.policies[policy].bases)
-    ]
+    return [run for env, policy in rows for run in base_trials_of(study, env, policy)]
+
+
+def base_trials_of(study: Study, env: str, policy: str) -> list[Run]:
+    """Return the bases of a policy as trials of the rate 0, which play the games of its trials."""
+    return [Run(env, policy, "base", number, 0.0) for number in range(study.policies[policy].bases)]
 
 
 def reference_runs(study: Study) -> list[Run]:
@@ -89,10 +90,10 @@ def units_of_seeds(study: Study, env: str, policy: str) -> dict[int, int] | None
 
     That is the base, by its number, where there are several, and else the pool of tasks, by the seed.
     """
-    bases = study.policies[policy].bases
+    settings = study.policies[policy]
     # A base has the pools of its seeds, so seeds of one base are one unit however their pools were drawn.
-    if bases > 1:
-        return {seed: seed % bases for seed in study.seeds}
+    if settings.bases > 1:
+        return {seed: settings.base_of_seed(seed) for seed in study.seeds}
     if study.at(env).training.pool_by_seed:
         return {seed: seed for seed in study.seeds}
     return None

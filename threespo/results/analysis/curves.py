@@ -76,7 +76,7 @@ def learning_table(study: "Study", episodes: pd.DataFrame) -> pd.DataFrame:
         entry = section.methods[run.method]
 
         # A base is evaluated once, for all runs that start from it.
-        base = run.seed % study.policies[run.policy].bases
+        base = study.policies[run.policy].base_of_seed(run.seed)
         start = points_of_run[(run.env, run.policy, "base", base)]
         start = start.assign(method=run.method, training_seed=run.seed)
         points = pd.concat([start, points_of_run[(run.env, run.policy, run.method, run.seed)]])

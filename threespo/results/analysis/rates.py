@@ -12,7 +12,7 @@ from threespo.envs.spec import CALIBRATION
 from threespo.results.analysis.summaries import episode_array, summarize, task_clusters
 from threespo.results.labels import label
 from threespo.runs.learning_rate import read_trials
-from threespo.study.matrix import base_trials, tuned_rows
+from threespo.study.matrix import base_trials_of, tuned_rows
 from threespo.tables import read_table, select_rows
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def rate_table(study: "Study", paths: "Paths") -> pd.DataFrame:
 
 def _base_columns(study: "Study", paths: "Paths", env: str, policy: str) -> dict[str, dict[str, float]]:
     """Return the columns of a policy's bases by split."""
-    runs = [run for run in base_trials(study) if (run.env, run.policy) == (env, policy)]
+    runs = base_trials_of(study, env, policy)
     frames = [read_table(paths.run(run).evaluation).assign(training_seed=run.seed) for run in runs]
     found = {}
     has_score = "score" in presentation(env).measures

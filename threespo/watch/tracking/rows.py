@@ -252,7 +252,7 @@ def _find_untrained(tracked: TrackedRun) -> RunFolder | None:
     curves = learning_runs(tracked.study)
     for base in reference_runs(tracked.study):
         same_policy = (base.env, base.policy) == (tracked.run.env, tracked.run.policy)
-        number = tracked.run.seed % tracked.study.policies[base.policy].bases
+        number = tracked.study.policies[base.policy].base_of_seed(tracked.run.seed)
         is_start = base.method == "base" and base.seed == number
         if is_start and base in curves and same_policy:
             return tracked.paths.run(base)
